@@ -1,0 +1,38 @@
+# Every target sets up what it needs on a fresh machine; `make` alone lists them.
+# The set-up is skipped once done (see deploy/setup.sh) and redone when pyproject.toml changes.
+
+BIN := .venv/bin
+SETUP := bash deploy/setup.sh
+ARGS ?=
+
+.PHONY: help demo test acceptance lint format clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## set up, serve real load, inject a real fault, find its cause (ARGS="--fault surge --seed 7")
+	@$(SETUP) agent,detector,workload
+	@$(BIN)/tailcause demo $(ARGS)
+
+test: ## set up and run all tests (ARGS="-k sender", ARGS="-m 'not e2e'")
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/pytest $(ARGS)
+
+acceptance: ## every fault five times with different seeds (about 35 minutes)
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/python tests/acceptance/run.py $(ARGS)
+
+lint: ## ruff, mypy --strict, import-linter
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: ## let ruff format and fix what it can
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,1 @@
+"""The vocabulary that every part shares: metric names, samples, points, spans."""

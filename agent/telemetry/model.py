@@ -1,0 +1,92 @@
+"""What crosses a process boundary: samples, points, spans."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+AttributeValue = str | bool | int | float | tuple[str, ...]
+Attributes = Mapping[str, AttributeValue]
+
+
+class SignalState(StrEnum):
+    """What a signal source can say of itself; never a false 0."""
+
+    OK = "ok"
+    NOT_SUPPORTED = "not_supported"
+    NO_PERMISSION = "no_permission"
+    GPU_LOST = "gpu_lost"
+    HUNG = "hung"
+    DISABLED = "disabled"
+    FAILED = "failed"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One value of one metric of the catalogue, as a collector reads it.
+
+    `start_unix_ns` is when a counter began counting (0: unknown); gauges leave it at 0.
+    """
+
+    metric: str
+    value: float
+    time_unix_ns: int
+    attributes: Attributes = {}
+    start_unix_ns: int = 0
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One number of a metric as it came over OTLP; `cumulative` tells counters from gauges."""
+
+    metric: str
+    value: float
+    time_unix_ns: int
+    attributes: Attributes = {}
+    resource: Attributes = {}
+    cumulative: bool = False
+
+
+class SpanKind(StrEnum):
+    """OpenTelemetry span kinds."""
+
+    UNSPECIFIED = "unspecified"
+    INTERNAL = "internal"
+    SERVER = "server"
+    CLIENT = "client"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
+class SpanStatus(StrEnum):
+    """OpenTelemetry span status codes."""
+
+    UNSET = "unset"
+    OK = "ok"
+    ERROR = "error"
+
+
+class Link(msgspec.Struct, frozen=True, array_like=True):
+    """A link from one span to another; ids in lower-case hex."""
+
+    trace_id: str
+    span_id: str
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One finished span; ids in lower-case hex, `parent_span_id` empty for a root."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    name: str
+    kind: SpanKind
+    start_unix_ns: int
+    end_unix_ns: int
+    status: SpanStatus = SpanStatus.UNSET
+    attributes: Attributes = {}
+    links: tuple[Link, ...] = ()
+    resource: Attributes = {}
+
+    @property
+    def duration_s(self) -> float:
+        """Wall time in seconds; negative clock steps read as 0."""
+        return max(0, self.end_unix_ns - self.start_unix_ns) / 1e9

@@ -1,0 +1,1 @@
+"""Dashboards built from code."""

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Sets up .venv for the extras given as first argument ("agent,detector,workload").
+#
+#   bash deploy/setup.sh EXTRAS
+#
+# PYTHON=...            the interpreter to use (default: the first of python3.13 … python3 that is 3.11 or newer)
+# TAILCAUSE_NO_APT=1    install no system package, even as root
+#
+# Nothing is done twice: a stamp in .venv holds the extras and the hash of pyproject.toml.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+extras=${1:?usage: setup.sh EXTRAS}
+log() { printf '%s\n' "setup: $*" >&2; }
+die() { printf '%s\n' "setup: $*" >&2; exit 2; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s' "$candidate"
+            return
+        fi
+    done
+    die "no Python 3.11 or newer found; install it (Debian 12+, Ubuntu 24.04+: apt-get install python3) or set PYTHON"
+}
+
+# System packages: only what is missing, and the list is printed before anything is installed.
+install_system_packages() {
+    local packages=()
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+    ((${#packages[@]})) || return 0
+    local how="apt-get install -y --no-install-recommends ${packages[*]}"
+    if [[ -n ${TAILCAUSE_NO_APT:-} ]]; then die "missing system packages (TAILCAUSE_NO_APT is set): run  $how"; fi
+    if ((EUID != 0)); then die "missing system packages: run  sudo $how"; fi
+    command -v apt-get >/dev/null || die "missing: ${packages[*]} (no apt-get here; install their counterparts)"
+    log "installing system packages: ${packages[*]}"
+    { apt-get update && DEBIAN_FRONTEND=noninteractive $how; } >.setup-apt.log 2>&1 ||
+        die "apt-get failed; its output is in .setup-apt.log"
+    rm -f .setup-apt.log
+}
+
+wanted() { # exit 0 when the stamp covers every extra for this pyproject.toml
+    local extra
+    [[ -x .venv/bin/python && -f $stamp ]] || return 1
+    for extra in ${extras//,/ }; do grep -qx "$extra $hash" "$stamp" || return 1; done
+}
+
+install_packages() { # one line of progress from pip's own output
+    local out=.venv/pip.log
+    if ! .venv/bin/python -m pip install --no-input --disable-pip-version-check -e ".[$extras]" 2>&1 |
+        tee "$out" | show_progress; then
+        tail -n 5 "$out" >&2
+        die "pip failed; all of its output is in $out"
+    fi
+}
+
+show_progress() {
+    local line count=0 shown
+    while IFS= read -r line; do
+        case $line in
+            Collecting\ *) count=$((count + 1)); shown="fetching ${line#Collecting }" ;;
+            Installing\ collected*) shown="installing $count packages (about a minute)" ;;
+            *) continue ;;
+        esac
+        if [[ -t 2 ]]; then printf '\r\033[Ksetup: [%d] %s' "$count" "${shown:0:60}" >&2
+        elif [[ $shown == inst* ]] || ((count % 10 == 1)); then log "[$count] $shown"; fi
+    done
+    if [[ -t 2 ]]; then printf '\r\033[K' >&2; fi
+}
+
+stamp=.venv/tailcause-extras
+hash=$(sha256sum pyproject.toml | cut -c1-16)
+wanted && exit 0
+
+python=$(find_python)
+install_system_packages
+began=$SECONDS
+[[ -x .venv/bin/python ]] || { log "creating .venv with $("$python" --version)"; "$python" -m venv .venv; }
+log "installing the extras $extras (a few minutes on a fresh machine, no torch)"
+install_packages
+for extra in ${extras//,/ }; do printf '%s %s\n' "$extra" "$hash"; done >>"$stamp"
+log "ready after $((SECONDS - began)) s"

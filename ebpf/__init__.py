@@ -1,0 +1,1 @@
+"""The eBPF probes and their loaders."""
