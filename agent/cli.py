@@ -1,0 +1,170 @@
+"""`tailcause-agent`: one literal table of commands, imported when used."""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from agent.errors import AgentError
+
+if TYPE_CHECKING:
+    from agent.config import Config
+
+EXIT_CANNOT_START = 2
+
+_EXAMPLES = """examples:
+  tailcause-agent run --forward http://127.0.0.1:14318
+  tailcause-agent run --config /etc/tailcause/agent.toml --export-interval 5s
+  tailcause-agent once --json
+  tailcause-agent doctor
+  tailcause-agent signals
+
+Settings come from --config FILE (TOML), then TAILCAUSE_AGENT_* in the environment, then flags.
+
+exit codes: 0 answered, 1 doctor found something to fix, 2 cannot start"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table: the module is imported only when its command is asked for."""
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("run", "collect, enrich, export and forward until stopped", "agent.cli_run"),
+    Command("once", "collect every signal once and print the values", "agent.cli_once"),
+    Command("doctor", "say which signals work, why others do not, what each costs", "agent.cli_doctor"),
+    Command("signals", "print the catalogue: every metric and where it comes from", "agent.cli_signals"),
+)  # fmt: skip
+
+
+class CommandModule(Protocol):
+    """What a command's module exposes."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own arguments."""
+
+    def run(self, args: argparse.Namespace, config: "Config") -> int:
+        """Do it; the result is the exit code."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting as a flag."""
+
+    flag: str
+    metavar: str
+    help: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("--listen", "HOST", "address to listen on (127.0.0.1)"),
+    Option("--otlp-port", "PORT", "OTLP/HTTP intake for spans, 0: any free one (4318)"),
+    Option("--metrics-port", "PORT", "Prometheus endpoint, 0: any free one (9464)"),
+    Option("--forward", "URL", "where enriched spans go, over OTLP/HTTP"),
+    Option("--export", "URL", "where metrics go (as --forward); off: nowhere"),
+    Option("--interval", "TIME", "how often signals are read (1s)"),
+    Option("--export-interval", "TIME", "how often metrics are pushed (15s)"),
+    Option("--deadline", "TIME", "after which a signal counts as hung (5s)"),
+    Option("--disable", "NAMES", "signals to leave out, separated by commas"),
+    Option("--host-name", "NAME", "name of this node in spans and metrics (the host's)"),
+    Option("--path.procfs", "DIR", "where the host's procfs is mounted (/proc)"),
+    Option("--path.cgroup", "DIR", "where the host's cgroups are mounted (/sys/fs/cgroup)"),
+    Option("--cgroup-depth", "N", "levels of cgroups to read (16)"),
+    Option("--cgroup-count", "N", "cgroups to read at most (1000)"),
+    Option("--log-level", "LEVEL", "debug, info, warning or error (info)"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 2 when it cannot start."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        parser, modules = _parser(words)
+        args = parser.parse_args(words)
+        return _run(args, modules[args.command])
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ModuleNotFoundError as error:
+        return _refuse(f"{error}: pip install 'tailcause[agent]'")
+    except AgentError as error:
+        return _refuse(str(error))
+
+
+def _run(args: argparse.Namespace, module: CommandModule) -> int:
+    from agent import config  # noqa: PLC0415  `--help` needs none of it
+
+    loaded = config.load(args.config, os.environ, _given_flags(args))
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=loaded.log_level.upper(),
+        format="time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
+    )
+    return module.run(args, loaded)
+
+
+def _refuse(text: str) -> int:
+    print(f"tailcause-agent: {text}", file=sys.stderr)
+    return EXIT_CANNOT_START
+
+
+def _given_flags(args: argparse.Namespace) -> dict[str, object]:
+    keys = (_key(option.flag) for option in OPTIONS)
+    return {key: getattr(args, key) for key in keys if hasattr(args, key)}
+
+
+def _key(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_").replace(".", "_")
+
+
+def _parser(
+    argv: Sequence[str],
+) -> tuple[argparse.ArgumentParser, dict[str, CommandModule]]:
+    """Return the parser, with the module of the one command that is named on the line."""
+    parser = argparse.ArgumentParser(
+        prog="tailcause-agent",
+        description="Collects what an inference node does to its requests, and enriches their spans.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    modules: dict[str, CommandModule] = {}
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=f"{command.help.capitalize()}.",
+            epilog=_EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if command.name in argv[:1]:
+            modules[command.name] = cast("CommandModule", importlib.import_module(command.module))
+            modules[command.name].add_arguments(sub)
+            _add_options(sub)
+    return parser, modules
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
+    for option in OPTIONS:
+        parser.add_argument(
+            option.flag,
+            dest=_key(option.flag),
+            metavar=option.metavar,
+            help=option.help,
+            default=argparse.SUPPRESS,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

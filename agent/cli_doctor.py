@@ -1,0 +1,100 @@
+"""`tailcause-agent doctor`."""
+
+import argparse
+import socket
+from contextlib import closing
+
+import msgspec
+
+from agent.config import Config
+from agent.errors import AgentError
+from agent.host.hierarchies import discover
+from agent.survey import Surveyed, run_survey
+from agent.telemetry.model import SignalState
+
+_ROUNDS = 4
+_TO_FIX = frozenset(
+    (SignalState.NO_PERMISSION, SignalState.GPU_LOST, SignalState.HUNG, SignalState.FAILED)
+)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the doctor's answer; `cost_ms` is that of one collection."""
+
+    name: str
+    what: str
+    source: str
+    state: str
+    reason: str
+    remedy: str
+    cost_ms: float | None = None
+    values: int | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Print what works; 1 when something is broken that should work."""
+    surveyed = run_survey(config, _ROUNDS)
+    findings = [*map(_of_signal, surveyed), _layout(config), *_ports(config)]
+    if args.json:
+        print(msgspec.json.encode({"findings": findings}).decode())
+    else:
+        print("\n".join(_line(finding) for finding in findings))
+    return int(any(finding.state in _TO_FIX for finding in findings))
+
+
+def _of_signal(surveyed: Surveyed) -> Finding:
+    status = surveyed.status
+    return Finding(
+        surveyed.name,
+        surveyed.help,
+        surveyed.source,
+        str(status.state),
+        status.reason,
+        status.remedy,
+        round(surveyed.cost_s * 1e3, 3),
+        len(surveyed.samples),
+    )
+
+
+def _layout(config: Config) -> Finding:
+    """Say whether spans can be joined to cgroups."""
+    name, what = "enrich", "spans joined to the cgroup of their process"
+    source = str(config.paths.mountinfo)
+    try:
+        mode = discover(config.paths).mode
+    except (OSError, AgentError) as exc:
+        return Finding(name, what, source, "failed", str(exc), "give --path.procfs")
+    if mode == "none":
+        return Finding(name, what, source, "not_supported", "no cgroup hierarchy is mounted", "")
+    return Finding(name, what, source, "ok", f"cgroup layout: {mode}", "")
+
+
+def _ports(config: Config) -> list[Finding]:
+    wanted = (("--otlp-port", config.otlp_port), ("--metrics-port", config.metrics_port))
+    return [_port(config.listen, flag, port) for flag, port in wanted]
+
+
+def _port(host: str, flag: str, port: int) -> Finding:
+    name, what = f"port {port}", f"port to listen on ({flag})"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as exc:
+            remedy = f"stop what listens there (perhaps the agent itself), or give {flag}"
+            return Finding(name, what, host, "taken", exc.strerror or str(exc), remedy)
+    return Finding(name, what, host, "ok", "", "")
+
+
+def _line(finding: Finding) -> str:
+    cost = "" if finding.cost_ms is None else f"{finding.cost_ms:9.2f} ms"
+    count = "" if finding.values is None else f"{finding.values:6d} values"
+    head = f"{finding.name:<11} {finding.state:<14} {cost:>12} {count:>13}  {finding.what}"
+    notes = [f"{'':<12}{text}" for text in (finding.reason, finding.remedy) if text]
+    return "\n".join([head, *notes])

@@ -1,0 +1,50 @@
+"""What a collector is, and the three things it can come back with."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.errors import AgentError
+from agent.host.cgroups import WalkLimits
+from agent.host.paths import HostPaths
+from agent.telemetry.model import Sample, SignalState
+
+
+class NoData(AgentError):  # noqa: N818  it is an outcome, not an error
+    """The machine does not have this signal (now): never the same as a 0.
+
+    `remedy` says what to do about it, where something can be done; `samples` are those that could
+    be had all the same, such as of the other GPUs.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        state: SignalState = SignalState.NOT_SUPPORTED,
+        *,
+        remedy: str = "",
+        samples: Sequence[Sample] = (),
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.state = state
+        self.remedy = remedy
+        self.samples = tuple(samples)
+
+
+class Collector(Protocol):
+    """Reads one signal; called from one thread at a time, never twice at once."""
+
+    def collect(self) -> list[Sample]:
+        """Return the current samples, or raise `NoData`; any other exception is a failure."""
+
+
+@dataclass(frozen=True)
+class CollectorContext:
+    """What every collector is built from."""
+
+    paths: HostPaths = field(default_factory=HostPaths)
+    walk_limits: WalkLimits = field(default_factory=WalkLimits)
+    max_open_files: int = 1024
+    now_unix_ns: Callable[[], int] = time.time_ns

@@ -1,0 +1,164 @@
+"""Configuration: a TOML file, under environment variables, under flags; checked once."""
+
+import difflib
+import re
+import socket
+import tomllib
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.collectors.registry import COLLECTORS
+from agent.duration import parse_duration_s
+from agent.errors import ConfigError
+from agent.host.cgroups import WalkLimits
+from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
+
+ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
+EXPORT_OFF = "off"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that can be set; the names are those of the flags with `_` for `-` and `.`."""
+
+    listen: str = "127.0.0.1"
+    otlp_port: int = 4318
+    metrics_port: int = 9464
+    forward: str = ""
+    export: str = ""
+    interval: float = 1.0
+    export_interval: float = 15.0
+    deadline: float = 5.0
+    disable: tuple[str, ...] = ()
+    host_name: str = ""
+    path_procfs: str = str(DEFAULT_PROCFS)
+    path_cgroup: str = str(DEFAULT_CGROUP)
+    cgroup_depth: int = 16
+    cgroup_count: int = 1000
+    log_level: str = "info"
+
+    @property
+    def metrics_url(self) -> str:
+        """Return where metrics are pushed: like the spans, unless `export` says otherwise."""
+        return "" if self.export == EXPORT_OFF else self.export or self.forward
+
+    @property
+    def paths(self) -> HostPaths:
+        """Return the roots of the host's pseudo file systems."""
+        return HostPaths(Path(self.path_procfs), Path(self.path_cgroup))
+
+    @property
+    def walk_limits(self) -> WalkLimits:
+        """Return the bounds on the cgroups that are read."""
+        return WalkLimits(self.cgroup_depth, self.cgroup_count)
+
+    @property
+    def node(self) -> str:
+        """Return the name of this host as spans and metrics carry it."""
+        return self.host_name or socket.gethostname()
+
+
+DURATIONS = ("interval", "export_interval", "deadline")
+URLS = ("forward", "export")
+PORTS = ("otlp_port", "metrics_port")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
+    """Return the configuration; raises `ConfigError` with the key and a suggestion."""
+    values: dict[str, object] = {}
+    if file is not None:
+        values |= _checked(_flatten(_read(file)), str(file))
+    values |= _checked(_from_environment(environment), "the environment")
+    values |= flags
+    return _build(values)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"{file}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{file} is not TOML: {exc}") from exc
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """Return `[path] procfs = …` as path_procfs, so that both spellings work."""
+    flat: dict[str, object] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}".replace("-", "_")
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{name}_")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    return {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def _checked(values: dict[str, object], where: str) -> dict[str, object]:
+    for key in values:
+        if key not in Config.__struct_fields__:
+            hint = suggestion(key, Config.__struct_fields__)
+            raise ConfigError(f"{where}: unknown key {key!r}{hint}")
+    return values
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` for a misspelt word, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _build(values: dict[str, object]) -> Config:
+    for key in DURATIONS:
+        if key in values:
+            values[key] = parse_duration_s(str(values[key]))
+    if isinstance(values.get("disable"), str):
+        values["disable"] = [part for part in re.split(r"[,\s]+", str(values["disable"])) if part]
+    try:
+        config = msgspec.convert(values, Config, strict=False)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"configuration: {exc}") from exc
+    _validate(config)
+    return config
+
+
+def _validate(config: Config) -> None:
+    for key in PORTS:
+        if not 0 <= getattr(config, key) <= 65535:
+            raise ConfigError(f"{key} must be a port, 0 to 65535 (0: any free one)")
+    for key in DURATIONS:
+        if getattr(config, key) < 0.01:
+            raise ConfigError(f"{key} must be at least 10ms")
+    for key in URLS:
+        _check_url(key, getattr(config, key))
+    if config.log_level not in LOG_LEVELS:
+        hint = suggestion(config.log_level, LOG_LEVELS)
+        raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}{hint}")
+    names = [entry.name for entry in COLLECTORS]
+    for name in config.disable:
+        if name not in names:
+            raise ConfigError(f"disable: no collector {name!r}{suggestion(name, names)}")
+
+
+def _check_url(key: str, url: str) -> None:
+    if not url or (key == "export" and url == EXPORT_OFF):
+        return
+    try:
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{key} must be a URL such as http://127.0.0.1:14318, not {url!r}")

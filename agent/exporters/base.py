@@ -1,0 +1,32 @@
+"""What an exporter is."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.config import Config
+from agent.otlp.sender import Sender
+from agent.pipeline import Board
+from agent.telemetry.model import Attributes
+
+
+@dataclass(frozen=True)
+class ExporterContext:
+    """What every exporter is built from; `ports` is where those that listen say on which port."""
+
+    config: Config
+    board: Board
+    resource: Attributes
+    senders: Mapping[str, Sender]
+    ports: dict[str, int]
+
+
+class Exporter(Protocol):
+    """Carries the board's samples out of the process."""
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin, with tasks in the group; raises `CannotStartError`."""
+
+    async def stop(self) -> None:
+        """Hand over what is current and end the tasks."""

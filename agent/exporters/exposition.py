@@ -1,0 +1,108 @@
+"""Prometheus text of a set of samples.
+
+Names follow OpenTelemetry's "Prometheus and OpenMetrics Compatibility": `_` for what is no letter
+or digit, the unit as suffix, `_ratio` for gauges of unit 1, `_total` for counters. Where users have
+dashboards for another name (cAdvisor), it is exposed beside it with that exporter's labels.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from agent.telemetry.model import Attributes, AttributeValue, Sample
+from agent.telemetry.names import BY_NAME, CGROUP, Kind
+from agent.telemetry.names import Metric as CatalogueMetric
+
+_UNIT_SUFFIX = {"s": "seconds", "By": "bytes", "Cel": "celsius", "W": "watts", "J": "joules"}
+_ALIAS_LABEL = {CGROUP: "id"}
+"""cAdvisor's label names for our attributes; others are left out of the alias."""
+
+
+def prometheus_name(metric: CatalogueMetric) -> str:
+    """Return the Prometheus name of a catalogue entry."""
+    name = _sanitize(metric.name)
+    suffix = _UNIT_SUFFIX.get(metric.unit, "")
+    if metric.unit == "1" and metric.kind is Kind.GAUGE:
+        suffix = "ratio"
+    if suffix and not name.endswith(f"_{suffix}"):
+        name = f"{name}_{suffix}"
+    return f"{name}_total" if metric.kind is Kind.COUNTER else name
+
+
+def _sanitize(name: str) -> str:
+    return re.sub(r"_{2,}", "_", re.sub(r"[^a-zA-Z0-9_]", "_", name)).strip("_")
+
+
+def render(samples: Iterable[Sample], resource: Attributes) -> bytes:
+    """Return the text exposition (version 0.0.4) of samples, with the resource as target_info."""
+    registry = CollectorRegistry()
+    registry.register(_Families(list(samples), resource))
+    return generate_latest(registry)
+
+
+class _Families:
+    """A prometheus_client collector over given samples."""
+
+    def __init__(self, samples: list[Sample], resource: Attributes) -> None:
+        self._samples = samples
+        self._resource = resource
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are not checked against a registry of one."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one family per metric and alias."""
+        labels = _labels(self._resource)
+        info = GaugeMetricFamily("target_info", "The resource.", labels=list(labels))
+        info.add_metric(list(labels.values()), 1)
+        yield info
+        groups: dict[str, list[Sample]] = {}
+        for sample in self._samples:
+            groups.setdefault(sample.metric, []).append(sample)
+        for name in sorted(groups):
+            yield from _families(BY_NAME[name], groups[name])
+
+
+def _families(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]:
+    name = prometheus_name(entry)
+    if entry.alias == name:  # one family, which carries the labels of both
+        yield _family(name, entry, [(_labels(s.attributes) | _alias_labels(s), s) for s in samples])
+        return
+    yield _family(name, entry, [(_labels(s.attributes), s) for s in samples])
+    if entry.alias:
+        yield _family(entry.alias, entry, [(_alias_labels(s), s) for s in samples])
+
+
+def _family(name: str, entry: CatalogueMetric, rows: list[tuple[dict[str, str], Sample]]) -> Metric:
+    family = _empty(name, entry)
+    for labels, sample in rows:
+        family.add_sample(name, labels, sample.value)
+    return family
+
+
+def _alias_labels(sample: Sample) -> dict[str, str]:
+    return {
+        label: _text(sample.attributes[key])
+        for key, label in _ALIAS_LABEL.items()
+        if key in sample.attributes
+    }
+
+
+def _empty(name: str, entry: CatalogueMetric) -> Metric:
+    if entry.kind is Kind.COUNTER:
+        return CounterMetricFamily(name, entry.description)
+    return GaugeMetricFamily(name, entry.description)
+
+
+def _labels(attributes: Attributes) -> dict[str, str]:
+    return {_sanitize(key): _text(value) for key, value in attributes.items()}
+
+
+def _text(value: AttributeValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

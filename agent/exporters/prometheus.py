@@ -1,0 +1,36 @@
+"""Serves the metrics for Prometheus to scrape, at GET /metrics."""
+
+import asyncio
+
+from aiohttp import web
+
+from agent.exporters.base import ExporterContext
+from agent.listen import Listener
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PORT = "metrics_port"
+
+
+class PrometheusExporter:
+    """Renders the board at each scrape."""
+
+    def __init__(self, context: ExporterContext) -> None:
+        self._context = context
+        app = web.Application()
+        app.router.add_get("/metrics", self._scrape)
+        self._listener = Listener(app, context.config.listen)
+
+    async def start(self, group: asyncio.TaskGroup) -> None:  # noqa: ARG002  it needs no task
+        """Listen; the port is told in the context's `ports`."""
+        port = await self._listener.start(self._context.config.metrics_port, "--metrics-port")
+        self._context.ports[PORT] = port
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._listener.stop()
+
+    async def _scrape(self, _: web.Request) -> web.Response:
+        from agent.exporters.exposition import render  # noqa: PLC0415  9 MB, for those who scrape
+
+        body = render(self._context.board.snapshot(), self._context.resource)
+        return web.Response(body=body, headers={"Content-Type": _CONTENT_TYPE})

@@ -1,0 +1,1 @@
+"""Reading Linux: procfs, cgroup hierarchies, pressure files, container identity."""

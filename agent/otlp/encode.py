@@ -1,0 +1,78 @@
+"""From our samples to an OTLP metrics request."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.metrics.v1 import metrics_pb2
+
+from agent.telemetry.model import Attributes, AttributeValue, Sample
+from agent.telemetry.names import BY_NAME, Kind
+
+SCOPE_NAME = "tailcause.agent"
+
+_CUMULATIVE = metrics_pb2.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+def encode_samples(samples: Iterable[Sample], resource: Attributes) -> bytes:
+    """Return an ExportMetricsServiceRequest with one metric per name, all under one resource.
+
+    Unit and kind come from the catalogue: a name that it lacks raises `KeyError`.
+    """
+    request = metrics_service_pb2.ExportMetricsServiceRequest()
+    resource_metrics = request.resource_metrics.add()
+    _set_attributes(resource_metrics.resource.attributes, resource)
+    scope_metrics = resource_metrics.scope_metrics.add()
+    scope_metrics.scope.name = SCOPE_NAME
+    for name, group in _by_metric(samples).items():
+        _fill(scope_metrics.metrics.add(), name, group)
+    body: bytes = request.SerializeToString()
+    return body
+
+
+def _by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.metric, []).append(sample)
+    return groups
+
+
+def _fill(metric: metrics_pb2.Metric, name: str, samples: list[Sample]) -> None:
+    entry = BY_NAME[name]
+    metric.name, metric.unit, metric.description = entry.name, entry.unit, entry.description
+    if entry.kind is Kind.GAUGE:
+        data_points = metric.gauge.data_points
+    else:
+        metric.sum.aggregation_temporality = _CUMULATIVE
+        metric.sum.is_monotonic = entry.kind is Kind.COUNTER
+        data_points = metric.sum.data_points
+    for sample in samples:
+        point = data_points.add()
+        point.time_unix_nano = sample.time_unix_ns
+        if entry.kind is not Kind.GAUGE:
+            point.start_time_unix_nano = sample.start_unix_ns
+        point.as_double = sample.value
+        _set_attributes(point.attributes, sample.attributes)
+
+
+def _set_attributes(target: Any, source: Attributes) -> None:
+    for key, value in source.items():
+        pair = target.add()
+        pair.key = key
+        set_value(pair.value, value)
+
+
+def set_value(target: common_pb2.AnyValue, value: AttributeValue) -> None:
+    """Write an attribute value into an OTLP value."""
+    if isinstance(value, bool):
+        target.bool_value = value
+    elif isinstance(value, str):
+        target.string_value = value
+    elif isinstance(value, int):
+        target.int_value = value
+    elif isinstance(value, float):
+        target.double_value = value
+    else:
+        for item in value:
+            target.array_value.values.add().string_value = item

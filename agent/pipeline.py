@@ -1,0 +1,88 @@
+"""From collectors to exporters: the latest samples of every signal, and nothing older."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.collectors.base import CollectorContext
+from agent.collectors.registry import COLLECTORS, Entry
+from agent.collectors.watch import Watch
+from agent.telemetry.model import Sample, SignalState
+from agent.telemetry.names import SIGNAL, SIGNAL_STATE
+
+Source = Callable[[], list[Sample]]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A registered collector under its watch."""
+
+    entry: Entry
+    watch: Watch
+
+
+class Board:
+    """The latest samples of every signal; bounded, because a new collection replaces the old.
+
+    A signal that comes back with nothing shows nothing: an old value must not pass for a new one.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Sequence[Sample]] = {}
+        self._sources: list[Source] = []
+
+    def put(self, signal: str, samples: Sequence[Sample]) -> None:
+        """Replace a signal's samples."""
+        self._latest[signal] = samples
+
+    def add_source(self, source: Source) -> None:
+        """Ask a source afresh for its samples at each snapshot."""
+        self._sources.append(source)
+
+    def snapshot(self) -> list[Sample]:
+        """Return the current samples of all signals and sources."""
+        samples = [sample for latest in self._latest.values() for sample in latest]
+        for source in self._sources:
+            samples.extend(source())
+        return samples
+
+
+def watches(
+    context: CollectorContext, deadline_s: float, disabled: Iterable[str] = ()
+) -> list[Watched]:
+    """Build every collector of the registry that is not disabled, each under a watch."""
+    off = frozenset(disabled)
+    return [
+        Watched(entry, Watch(entry.name, entry.build(context), deadline_s))
+        for entry in COLLECTORS
+        if entry.name not in off
+    ]
+
+
+def disabled_samples(disabled: Iterable[str], now_unix_ns: int) -> list[Sample]:
+    """Return the state of the signals that are switched off."""
+    return [
+        Sample(
+            "tailcause.signal.state",
+            1.0,
+            now_unix_ns,
+            {SIGNAL: name, SIGNAL_STATE: str(SignalState.DISABLED)},
+        )
+        for name in disabled
+    ]
+
+
+async def collect_every(watched: Watched, board: Board, interval_s: float) -> None:
+    """Collect one signal at a fixed pace, for ever; a slow collection skips beats, adds none."""
+    loop = asyncio.get_running_loop()
+    due_s = loop.time()
+    while True:
+        board.put(watched.entry.name, await watched.watch.collect())
+        due_s = next_beat_s(due_s, interval_s, loop.time())
+        await asyncio.sleep(due_s - loop.time())
+
+
+def next_beat_s(due_s: float, interval_s: float, now_s: float) -> float:
+    """Return the first beat of the pace that lies ahead."""
+    missed = max(0, int((now_s - due_s) / interval_s))
+    return due_s + (missed + 1) * interval_s

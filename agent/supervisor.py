@@ -1,0 +1,174 @@
+"""The running agent: one task group, started in order and drained in order."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+
+from aiohttp import web
+
+from agent.collectors.base import CollectorContext
+from agent.config import Config
+from agent.enrich import Enricher
+from agent.errors import CannotStartError
+from agent.exporters import otlp as otlp_exporter
+from agent.exporters.base import Exporter, ExporterContext
+from agent.exporters.registry import EXPORTERS
+from agent.host.hierarchies import Hierarchies, discover
+from agent.intake import Intake
+from agent.listen import Listener
+from agent.otlp.receiver import Receiver
+from agent.otlp.sender import Sender
+from agent.pipeline import Board, Watched, collect_every, disabled_samples, watches
+from agent.selfmetrics import SelfMetrics
+from agent.telemetry.model import Attributes
+from agent.telemetry.names import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
+
+_log = logging.getLogger(__name__)
+
+SPANS_PIPE = "spans"
+OTLP_PORT = "otlp_port"
+
+
+class Supervisor:
+    """Runs an agent until `stop`."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stopping = asyncio.Event()
+        self._board = Board()
+        self._senders = _senders(config)
+        self._ports: dict[str, int] = {}
+        self._watched = watches(_context(config), config.deadline, config.disable)
+        enricher = Enricher(config.paths, _hierarchies(config), config.node)
+        self._receiver = Receiver(Intake(enricher, self._senders.get(SPANS_PIPE)).accept)
+        self._exporters = self._build_exporters()
+        self._board.add_source(lambda: disabled_samples(config.disable, time.time_ns()))
+        for watched in self._watched:
+            self._board.add_source(watched.watch.own_samples)
+        self._board.add_source(enricher.own_samples)
+        self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
+
+    def _build_exporters(self) -> list[Exporter]:
+        context = ExporterContext(
+            self._config, self._board, resource(self._config), self._senders, self._ports
+        )
+        return [build(context) for _, build in EXPORTERS]
+
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Begin to drain; `run` returns soon after."""
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[dict[str, int]], None]) -> None:
+        """Run; `ready` is told the ports once everything listens. Raises `CannotStartError`."""
+        refusals: list[CannotStartError] = []
+        try:
+            await self._run(ready)
+        except* CannotStartError as errors:
+            refusals = [error for error in errors.exceptions if isinstance(error, CannotStartError)]
+        if refusals:
+            raise refusals[0]
+
+    async def _run(self, ready: Callable[[dict[str, int]], None]) -> None:
+        app = web.Application()
+        self._receiver.register(app)
+        intake = Listener(app, self._config.listen)
+        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as running:
+            sending = [group.create_task(sender.run()) for sender in self._senders.values()]
+            running.push_async_callback(self._close_senders, sending)
+            for exporter in self._exporters:
+                await exporter.start(group)
+                running.push_async_callback(exporter.stop)
+            self._ports[OTLP_PORT] = await intake.start(self._config.otlp_port, "--otlp-port")
+            running.push_async_callback(intake.stop)
+            collecting = [self._start(group, watched) for watched in self._watched]
+            running.callback(_cancel, collecting)
+            ready(self._ports)
+            await self._stopping.wait()
+            _log.info("event=draining")
+
+    def _start(self, group: asyncio.TaskGroup, watched: Watched) -> "asyncio.Task[None]":
+        return group.create_task(collect_every(watched, self._board, self._config.interval))
+
+    async def _close_senders(self, sending: "list[asyncio.Task[None]]") -> None:
+        for sender in self._senders.values():
+            await sender.close()
+        await asyncio.gather(*sending)
+
+
+def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _senders(config: Config) -> dict[str, Sender]:
+    """Return a sender per pipe, so that a flood of spans cannot push the metrics out."""
+    senders = {}
+    if config.forward:
+        senders[SPANS_PIPE] = Sender(config.forward)
+    if config.metrics_url:
+        senders[otlp_exporter.PIPE] = Sender(config.metrics_url)
+    return senders
+
+
+def _context(config: Config) -> CollectorContext:
+    return CollectorContext(config.paths, config.walk_limits)
+
+
+def _hierarchies(config: Config) -> Hierarchies:
+    try:
+        return discover(config.paths)
+    except OSError as exc:
+        _log.warning("event=cgroups_unknown why=%r lost='spans carry no cgroup'", str(exc))
+        return Hierarchies(())
+
+
+def resource(config: Config) -> Attributes:
+    """Return the resource attributes of the agent's own metrics."""
+    return {
+        SERVICE_NAME: "tailcause-agent",
+        SERVICE_VERSION: version(),
+        SERVICE_INSTANCE_ID: config.node,
+        HOST_NAME: config.node,
+    }
+
+
+def version() -> str:
+    """Return the installed version of the product."""
+    try:
+        return metadata.version("tailcause")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def announce(ports: dict[str, int]) -> None:
+    """Print the ready line on stdout."""
+    sys.stdout.write(json.dumps({"event": "ready", **ports}) + "\n")
+    sys.stdout.flush()
+
+
+async def run_until_signalled(config: Config) -> None:
+    """Run an agent until SIGTERM or SIGINT; the second one ends the process at once."""
+    supervisor = Supervisor(config)
+    loop = asyncio.get_running_loop()
+
+    def handle() -> None:
+        if supervisor.is_stopping:
+            sys.stderr.flush()
+            os._exit(1)
+        supervisor.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+    await supervisor.run(announce)

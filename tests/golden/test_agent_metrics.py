@@ -1,0 +1,122 @@
+"""What leaves the agent, byte for byte: the Prometheus exposition and the OTLP request.
+
+UPDATE_GOLDENS=1 writes the files anew.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.collectors.base import CollectorContext
+from agent.collectors.cgroup import CgroupCollector
+from agent.collectors.cpu import CpuCollector
+from agent.collectors.memory import MemoryCollector
+from agent.collectors.psi import PsiCollector
+from agent.exporters.exposition import prometheus_name, render
+from agent.host.paths import HostPaths
+from agent.otlp.codec import PROTOBUF, Signal, encode_samples, parse
+from agent.telemetry.model import Sample
+from agent.telemetry.names import METRICS
+
+HERE = Path(__file__).parent / "agent"
+HOST = Path(__file__).parents[1] / "fixtures" / "host" / "hybrid"
+NOW = 1_796_109_000_000_000_000
+RESOURCE = {"service.name": "tailcause-agent", "host.name": 'node-"1"'}
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    """Return all samples of the hybrid fixture host at a standing clock."""
+    context = CollectorContext(HostPaths(HOST / "proc", HOST / "cgroup"), now_unix_ns=lambda: NOW)
+    builders = (CpuCollector, MemoryCollector, PsiCollector, CgroupCollector)
+    return [sample for build in builders for sample in build(context).collect()]
+
+
+def check(name: str, actual: str) -> None:
+    """Compare with a golden file, or write it."""
+    file = HERE / name
+    if os.environ.get("UPDATE_GOLDENS") == "1":
+        file.write_text(actual)
+    assert actual == file.read_text()
+
+
+def test_exposition(samples: list[Sample]) -> None:
+    """The Prometheus text of a host stays as it is."""
+    check("exposition.txt", render(samples, RESOURCE).decode())
+
+
+def test_otlp_request(samples: list[Sample]) -> None:
+    """The OTLP request of a host stays as it is."""
+    message = parse(Signal.METRICS, encode_samples(samples, RESOURCE), PROTOBUF)
+    tree = json_format.MessageToDict(message)
+    check("metrics.json", json.dumps(tree, indent=1) + "\n")
+
+
+def test_exposition_parses_to_the_same_values(samples: list[Sample]) -> None:
+    """Prometheus's own parser reads every sample back under the name of the catalogue."""
+    text = render(samples, RESOURCE).decode()
+    read: dict[str, list[float]] = {}
+    for family in text_string_to_metric_families(text):
+        for found in family.samples:
+            read.setdefault(found.name, []).append(found.value)
+    names = {metric.name: prometheus_name(metric) for metric in METRICS}
+    sent: dict[str, list[float]] = {}
+    for sample in samples:
+        sent.setdefault(names[sample.metric], []).append(sample.value)
+    assert {name: read[name] for name in sent} == sent
+
+
+def test_aliases_carry_cadvisor_labels(samples: list[Sample]) -> None:
+    """The throttled seconds are there under cAdvisor's name with its `id` label."""
+    lines = render(samples, RESOURCE).decode().splitlines()
+    [line] = [
+        line
+        for line in lines
+        if line.startswith('container_cpu_cfs_throttled_seconds_total{id="/docker/')
+    ]
+    assert line.endswith(" 32.43")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("system.cpu.time", "system_cpu_time_seconds_total"),
+        ("system.cpu.logical.count", "system_cpu_logical_count"),
+        ("system.memory.usage", "system_memory_usage_bytes"),
+        ("hw.gpu.utilization", "hw_gpu_utilization_ratio"),
+        ("hw.temperature", "hw_temperature_celsius"),
+        ("hw.energy", "hw_energy_joules_total"),
+        ("tailcause.cgroup.cpu.cfs.periods", "tailcause_cgroup_cpu_cfs_periods_total"),
+    ],
+)
+def test_names_follow_the_compatibility_rules(name: str, expected: str) -> None:
+    """Unit and kind become suffixes."""
+    [metric] = [metric for metric in METRICS if metric.name == name]
+    assert prometheus_name(metric) == expected
+
+
+def test_no_name_stands_for_two_metrics() -> None:
+    """No two metrics share a name; an alias may equal its own metric's name only."""
+    owners: dict[str, set[str]] = {}
+    for metric in METRICS:
+        for name in {prometheus_name(metric), metric.alias} - {""}:
+            owners.setdefault(name, set()).add(metric.name)
+    assert {name: owner for name, owner in owners.items() if len(owner) > 1} == {}
+
+
+def test_every_family_is_declared_once(samples: list[Sample]) -> None:
+    """A scrape with one name declared twice would be refused."""
+    lines = render(samples, RESOURCE).decode().splitlines()
+    declared = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(declared) == len(set(declared))
+
+
+def test_alias_of_the_same_name_shares_the_series(samples: list[Sample]) -> None:
+    """Where cAdvisor's name is ours too, one series carries both labels."""
+    lines = render(samples, RESOURCE).decode().splitlines()
+    line = 'container_memory_usage_bytes{id="/",tailcause_cgroup_path="/"} 2.205315072e+09'
+    assert line in lines
