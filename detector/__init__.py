@@ -1,0 +1,1 @@
+"""The detector: stores telemetry, forecasts the tail, finds causes and renders the report."""

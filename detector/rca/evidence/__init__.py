@@ -1,0 +1,1 @@
+"""Sources of evidence; each examines one kind of explanation."""

@@ -1,0 +1,90 @@
+"""How long a cgroup stood still, as fractions of wall time: what several sources of evidence share."""
+
+from dataclasses import dataclass
+
+from agent.telemetry import names
+from detector.rca.case import Case, Interval
+
+THROTTLED = "tailcause.cgroup.cpu.cfs.throttled_time"
+PERIODS = "tailcause.cgroup.cpu.cfs.periods"
+THROTTLED_PERIODS = "tailcause.cgroup.cpu.cfs.throttled_periods"
+CPU_LIMIT = "tailcause.cgroup.cpu.limit"
+CPU_TIME = "container.cpu.time"
+PRESSURE = "tailcause.cgroup.psi.time"
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """A rate before and since the onset; None where nothing was observed."""
+
+    before: float | None
+    since: float | None
+    error: float = 0.0
+    """One standard error of `since`: the edges of the interval fall between two readings."""
+
+    @property
+    def growth(self) -> float:
+        """Increase since the onset, 0 when either side is unknown."""
+        if self.before is None or self.since is None:
+            return 0.0
+        return max(self.since - self.before, 0.0)
+
+
+def rates(case: Case, metric: str, labels: dict[str, str]) -> Fractions | None:
+    """Return growth per second of one counter before and since; None when the counter is not there."""
+    track = case.counters.one(metric, labels)
+    if track is None:
+        return None
+    since = track.rate(case.since.start_s, case.since.end_s)
+    return Fractions(
+        track.rate(case.before.start_s, case.before.end_s),
+        since,
+        (since or 0.0) * track.step_s / case.since.length_s,
+    )
+
+
+def pressure(case: Case, cgroup: str, resource: str) -> Fractions | None:
+    """Return the fraction of wall time in which some work of a cgroup stalled on a resource (PSI)."""
+    labels = {names.CGROUP: cgroup, names.PSI_RESOURCE: resource, names.PSI_STALL: "some"}
+    return rates(case, PRESSURE, labels)
+
+
+def throttled(case: Case, cgroup: str) -> Fractions | None:
+    """Return the fraction of wall time (0..1) that a cgroup was throttled.
+
+    The kernel sums throttled time over run queues, one a CPU, so it may pass wall time; PSI counts a moment
+    once however many CPUs stand still, and bounds it where the kernel has it.
+    """
+    measured = rates(case, THROTTLED, {names.CGROUP: cgroup})
+    if measured is None:
+        return None
+    stalled = pressure(case, cgroup, "cpu")
+    return Fractions(
+        _bounded(measured.before, stalled.before if stalled else None),
+        _bounded(measured.since, stalled.since if stalled else None),
+        measured.error,
+    )
+
+
+def increase(case: Case, metric: str, cgroup: str, within: Interval) -> float | None:
+    """Return the growth of a cgroup's counter within an interval; None when not observed."""
+    track = case.counters.one(metric, {names.CGROUP: cgroup})
+    return None if track is None else track.increase(within.start_s, within.end_s)
+
+
+def limit_cpus(case: Case, cgroup: str) -> float | None:
+    """Return the CPU limit of a cgroup since the onset, in CPUs; None without one."""
+    track = case.counters.one(CPU_LIMIT, {names.CGROUP: cgroup})
+    return None if track is None else track.mean(case.since.start_s, case.since.end_s)
+
+
+def lineage(cgroup: str) -> list[str]:
+    """Return a cgroup and its ancestors, the root left out: a limit on any of them throttles it."""
+    parts = [part for part in cgroup.split("/") if part]
+    return ["/" + "/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
+
+
+def _bounded(value: float | None, bound: float | None) -> float | None:
+    if value is None:
+        return None
+    return min(value, 1.0 if bound is None else bound, 1.0)
