@@ -1,0 +1,1 @@
+"""The `tailcause` command: one file per subcommand."""

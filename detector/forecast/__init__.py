@@ -1,0 +1,1 @@
+"""Forecasters of a latency quantile; one estimator per file."""

@@ -1,0 +1,1 @@
+"""Incidents kept on disk with their snapshot and report."""

@@ -1,0 +1,1 @@
+"""Where telemetry is read from; one file and one registry line per source."""

@@ -1,0 +1,1 @@
+"""The embedded store: an in-memory ring, flushed to Parquet segments."""
