@@ -1,0 +1,1 @@
+"""The inference server: model, backend, engine, scheduler, HTTP front and tracing."""

@@ -1,0 +1,162 @@
+"""The life of a server process: build, warm up, serve, drain."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from kernels.errors import WorkloadError
+from kernels.workload.parts import Files, assemble, prepare, warm_up
+from kernels.workload.server import Front
+from kernels.workload.settings import Settings
+from kernels.workload.tracing import Identity, Tracing
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 512
+LINGER_S = 0.1  # for requests on connections that were accepted just before the end
+POLL_S = 0.02
+CANCEL_S = 0.3
+FLUSH_S = 1.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who the server is and where it listens."""
+
+    identity: Identity
+    host: str
+    port: int
+    listen_fd: int | None
+    otlp_url: str
+    cache_dir: Path
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The line on stdout that says: warm and accepting."""
+
+    event: str
+    pid: int
+    port: int
+
+
+async def serve(options: Options, settings: Settings, announce: Callable[[Ready], None]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; 1 when the engine failed, else 0."""
+    stop = _stop_signal()
+    listener = _listener(options)
+    files = await asyncio.to_thread(prepare, settings, options.cache_dir)
+    return await _Process(options, settings, files).run(listener, stop, announce)
+
+
+class _Process:
+    """One server from its assembled parts to its end."""
+
+    def __init__(self, options: Options, settings: Settings, files: Files) -> None:
+        self._otlp_url = options.otlp_url
+        self._settings = settings
+        self._tracing = Tracing(options.identity)
+        self._failed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._service = assemble(settings, files, options.identity, self._tracing, self._on_failure)
+        self._front = Front(self._service, lambda: self._tracing.lost_spans)
+
+    async def run(
+        self, listener: socket.socket, stop: asyncio.Event, announce: Callable[[Ready], None]
+    ) -> int:
+        """Warm up, accept until told to stop, drain."""
+        self._service.engine.start()
+        await warm_up(self._service, self._settings)
+        # What start-up left will live as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        runner = web.AppRunner(
+            self._front.application(self._settings.max_body_bytes),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=CANCEL_S,
+        )
+        await runner.setup()
+        site = web.SockSite(runner, listener, backlog=BACKLOG)
+        if self._otlp_url:
+            self._tracing.start_export(self._otlp_url)
+        await site.start()
+        announce(Ready("ready", os.getpid(), listener.getsockname()[1]))
+        await _first_of(stop, self._failed)
+        await self._drain(runner, site)
+        return 1 if self._failed.is_set() else 0
+
+    def _on_failure(self) -> None:
+        self._loop.call_soon_threadsafe(self._failed.set)
+
+    async def _drain(self, runner: web.AppRunner, site: web.SockSite) -> None:
+        """Stop accepting, let what runs finish within the limit, flush spans."""
+        loop = asyncio.get_running_loop()
+        self._front.draining = True
+        await site.stop()
+        log.info("draining", extra={"fields": {"in_flight": self._front.in_flight}})
+        deadline_s = loop.time() + self._settings.drain_s
+        await asyncio.sleep(LINGER_S)
+        quiet = 0
+        while quiet < 2 and loop.time() < deadline_s:
+            quiet = 0 if self._front.in_flight else quiet + 1
+            await asyncio.sleep(POLL_S)
+        cut = self._front.in_flight
+        await runner.cleanup()
+        self._service.tenants.close()
+        await asyncio.to_thread(self._service.engine.stop, CANCEL_S)
+        flushed = await asyncio.to_thread(self._tracing.stop, FLUSH_S)
+        log.info("stopped", extra={"fields": {"cut_requests": cut, "spans_flushed": flushed}})
+
+
+def _stop_signal() -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def first() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        loop.add_signal_handler(number, first)
+    return stop
+
+
+def _listener(options: Options) -> socket.socket:
+    """Adopt the inherited listening socket, or open one."""
+    if options.listen_fd is not None:
+        try:
+            listener = socket.socket(fileno=options.listen_fd)
+            listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise WorkloadError(f"--listen-fd {options.listen_fd}: {error.strerror}") from error
+        if not listening:
+            raise WorkloadError(f"--listen-fd {options.listen_fd}: not a listening socket")
+        return listener
+    try:
+        return socket.create_server((options.host, options.port), backlog=BACKLOG)
+    except OSError as error:
+        where = f"{options.host}:{options.port}"
+        raise WorkloadError(
+            f"cannot listen on {where}: {os.strerror(error.errno or 0)}: pass another --port"
+        ) from error
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,50 @@
+"""The tenant directory on a real database file."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import WorkloadError
+from kernels.workload.tenants import ANYONE, QUERY, Tenant, TenantDirectory, tenant_database
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_tenant_is_found_with_and_without_index(tmp_path: Path, indexed: bool) -> None:
+    """The index changes the cost of a look-up, not its answer."""
+    directory = TenantDirectory(tenant_database(tmp_path, 500, indexed), threads=2)
+    try:
+        found = [
+            await directory.find(name) for name in ("tenant-0004", " Tenant-0004 ", "nobody", "")
+        ]
+    finally:
+        directory.close()
+    expected = Tenant(id=4, plan="team", max_tokens=256)
+    assert found == [expected, expected, ANYONE, ANYONE]
+
+
+@pytest.mark.parametrize(("indexed", "plan"), [(True, "SEARCH"), (False, "SCAN")])
+def test_without_index_the_table_is_scanned(tmp_path: Path, indexed: bool, plan: str) -> None:
+    """SQLite's own plan says which of the two happens."""
+    connection = sqlite3.connect(tenant_database(tmp_path, 500, indexed))
+    try:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {QUERY}", ("tenant-0001",)).fetchall()
+    finally:
+        connection.close()
+    assert [plan] == [str(row[3]).split()[0] for row in rows]
+
+
+def test_the_database_is_built_once(tmp_path: Path) -> None:
+    """The second server finds the file of the first and leaves nothing half-built."""
+    first = tenant_database(tmp_path, 100, indexed=True)
+    built = first.stat().st_mtime_ns
+    assert built == tenant_database(tmp_path, 100, indexed=True).stat().st_mtime_ns
+    assert [first] == list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A cache folder that is a file says what to pass instead."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(WorkloadError, match="--cache"):
+        tenant_database(blocked / "cache", 10, indexed=True)
