@@ -26,10 +26,11 @@ class Analyst:
         self, config: Config, pipeline: Pipeline, database: IncidentDatabase, analyse: Analyse
     ) -> None:
         self._delay_s = config.analysis.delay_windows * config.series.window_s
+        self._settle_s = config.series.window_s
         self._pipeline = pipeline
         self._database = database
         self._analyse = analyse
-        self._waiting: dict[str, Incident] = {}
+        self._waiting: dict[str, tuple[Incident, float]] = {}
         self._open: dict[str, Incident] = {}
         self._due: asyncio.Queue[str] = asyncio.Queue()
         self.failures: Counter[str] = Counter()
@@ -47,15 +48,16 @@ class Analyst:
                     "incident opened id=%s service=%s onset_unix_s=%.3f",
                     incident.id, incident.service, incident.onset_unix_s,
                 )  # fmt: skip
-                self._waiting[incident.id] = incident
+                end = self._pipeline.last_window_end_unix_s + self._delay_s
+                self._waiting[incident.id] = (incident, end)
                 self._open[incident.id] = incident
                 await self._store(self._database.put, incident, Status.ANALYSING)
             for incident in (*change.reopened, *change.closed):
                 await self._move(incident)
-        for incident in list(self._waiting.values()):
-            if self._pipeline.last_window_end_unix_s >= incident.detected_unix_s + self._delay_s:
+        for incident, end in list(self._waiting.values()):
+            if self._pipeline.last_window_end_unix_s >= end + self._settle_s:
                 del self._waiting[incident.id]
-                await self._take_snapshot(incident)
+                await self._take_snapshot(incident, end)
                 self._due.put_nowait(incident.id)
 
     async def run(self) -> None:
@@ -80,8 +82,8 @@ class Analyst:
 
     async def stop(self) -> None:
         """Keep the snapshots of incidents that nobody has analysed yet."""
-        for incident in self._waiting.values():
-            await self._take_snapshot(incident)
+        for incident, _ in self._waiting.values():
+            await self._take_snapshot(incident, self._pipeline.last_window_end_unix_s)
 
     async def _move(self, incident: Incident) -> None:
         """Store that an incident closed or flared up again; the analysis keeps its own status."""
@@ -102,14 +104,14 @@ class Analyst:
             status = Status.CLOSED if incident.ended_unix_s is not None else Status.REPORTED
         self._database.put(incident, status)
 
-    async def _take_snapshot(self, incident: Incident) -> None:
-        end = self._pipeline.last_window_end_unix_s
+    async def _take_snapshot(self, incident: Incident, end: float) -> None:
+        """Store what was known up to `end`, and the readings just after it: counters are read between."""
         start = incident.baseline_start_unix_s
         snapshot = Snapshot(
             incident=self._pipeline.trigger.picture(incident),
             end_unix_s=end,
             spans=tuple(self._pipeline.source.spans(start, end)),
-            points=tuple(self._pipeline.source.points(start, end)),
+            points=tuple(self._pipeline.source.points(start, end + self._settle_s)),
             dropped=self._pipeline.dropped_since(start),
         )
         await self._store(self._database.put_snapshot, snapshot)
