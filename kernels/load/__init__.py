@@ -1,0 +1,1 @@
+"""The open-loop load generator, shaped by public traces of LLM requests."""

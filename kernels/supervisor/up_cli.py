@@ -1,0 +1,141 @@
+"""`tailcause-workload up`: one workload under supervision, in a cgroup of its own."""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernels.errors import WorkloadError
+from kernels.supervisor.actions import KillCgroup, RemoveCgroup, RemoveFile
+from kernels.supervisor.arguments import add_settings, add_state, finish_help, start_logging
+from kernels.supervisor.cgroups import Cgroup, CgroupError
+from kernels.supervisor.mounts import discover
+from kernels.supervisor.reaper import Reaper
+from kernels.supervisor.replica import Release, ServeConfig
+from kernels.supervisor.state import control_socket, state_file
+from kernels.supervisor.supervisor import Supervisor, UpConfig
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_LOCK_WAIT_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `up`."""
+    add_state(parser)
+    parser.add_argument("--service", default="chat", metavar="NAME", help="service name")
+    parser.add_argument("--port", type=int, default=8000, help="port to serve on; 0 takes any")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve on")
+    parser.add_argument("--model", default="tailcause-tiny", metavar="NAME", help="model name")
+    parser.add_argument("--revision", default="0" * 40, metavar="SHA", help="revision that runs")
+    parser.add_argument("--version", default="1.0.0", help="service version")
+    parser.add_argument("--otlp", metavar="URL", help="where the server's spans go")
+    parser.add_argument(
+        "--cgroup", metavar="PATH", help="cgroup below each hierarchy's mount (/tailcause/NAME)"
+    )
+    add_settings(parser)
+    finish_help(
+        parser,
+        [
+            "up --state /tmp/chat --service chat --port 8000",
+            "up --state /tmp/chat --port 0 --otlp http://127.0.0.1:4318 --set max_running=8",
+        ],
+        "0 told to end, 1 the server died, 2 cannot start",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Supervise until told to end; nothing is left behind."""
+    start_logging()
+    config = UpConfig(
+        state=args.state.absolute(),
+        serve=ServeConfig(args.service, args.model, args.otlp),
+        release=Release(args.revision, args.version, dict(args.settings)),
+    )
+    control_socket(config.state)
+    with _lock(config.state) as lock_fd, _listen(args.host, args.port) as listener:
+        reaper = Reaper.start(keep_fds=(lock_fd,))
+        try:
+            for path in (state_file(config.state), control_socket(config.state)):
+                path.unlink(missing_ok=True)
+                reaper.add(RemoveFile(str(path)))
+            cgroup = _enter_cgroup(args.cgroup or f"/tailcause/{args.service}", reaper)
+            return asyncio.run(_supervise(config, listener, cgroup, reaper))
+        finally:
+            reaper.undo()
+
+
+async def _supervise(
+    config: UpConfig, listener: socket.socket, cgroup: Cgroup | None, reaper: Reaper
+) -> int:
+    return await Supervisor(config, listener, cgroup, reaper).run()
+
+
+@contextmanager
+def _lock(state: Path) -> Iterator[int]:
+    """One supervisor per state folder; the reaper of a killed one holds the lock to its end."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise WorkloadError(f"cannot use --state {state}: {exc.strerror}") from exc
+    try:
+        _take(descriptor, state)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, state: Path) -> None:
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if state_file(state).exists() and control_socket(state).exists():
+                raise WorkloadError(f"a workload runs with --state {state} already") from None
+            if time.monotonic() > deadline:
+                raise WorkloadError(f"--state {state} is locked by another `up`") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the socket that every release accepts from; it outlives each of them."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as exc:
+        listener.close()
+        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise WorkloadError(f"cannot serve on {host}:{port}: {reason}; choose --port") from exc
+    listener.setblocking(False)
+    return listener
+
+
+def _enter_cgroup(path: str, reaper: Reaper) -> Cgroup | None:
+    """Make the cgroup; None, with what is lost, where that is not allowed."""
+    cgroup = Cgroup(discover(), path)
+    if cgroup.pids():
+        raise WorkloadError(f"cgroup {path} has processes in it already: choose another --cgroup")
+    directories = tuple(map(str, cgroup.directories))
+    reaper.add(RemoveCgroup(directories, tuple(map(str, cgroup.removable_ancestors()))))
+    try:
+        cgroup.create()
+    except CgroupError as exc:
+        log.warning(
+            "no cgroup reason=%r lost=%r", str(exc), "fault cpu-quota, CPU figures of the service"
+        )
+        return None
+    reaper.add(KillCgroup(directories))
+    return cgroup
