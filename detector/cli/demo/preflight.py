@@ -1,0 +1,86 @@
+"""What a demo needs of the machine, looked up before anything starts."""
+
+import importlib.util
+import os
+import time
+from pathlib import Path
+
+from detector.cli.demo.counter import cpu_mount
+from detector.cli.demo.plan import Fault
+from detector.errors import CannotStartError
+
+_NEEDED: tuple[tuple[str, str], ...] = (
+    ("aiohttp", "detector"),
+    ("numpy", "detector"),
+    ("pyarrow", "detector"),
+    ("rich", "detector"),
+    ("opentelemetry.proto", "agent"),
+    ("prometheus_client", "agent"),
+    ("onnx", "workload"),
+    ("onnxruntime", "workload"),
+    ("opentelemetry.sdk", "workload"),
+)
+"""Modules that a part imports, and the extra that brings each."""
+_BUSY_SHARE = 0.5
+_LOOK_S = 0.4
+
+
+def check_packages(needed: tuple[tuple[str, str], ...] = _NEEDED) -> None:
+    """Raise when a package is missing, naming the extra to install."""
+    missing = [(module, extra) for module, extra in needed if not _installed(module)]
+    if missing:
+        names = ", ".join(module for module, _ in missing)
+        extras = ",".join(sorted({extra for _, extra in missing}))
+        verb = "is" if len(missing) == 1 else "are"
+        raise CannotStartError(f"{names} {verb} not installed: pip install 'tailcause[{extras}]'")
+
+
+def no_cgroups_because() -> str | None:
+    """Say why this process cannot make cgroups with a CPU limit, or None if it can."""
+    mount = cpu_mount()
+    if mount is None:
+        return "no cgroup hierarchy with a CPU controller is mounted"
+    if os.access(mount.root, os.W_OK):
+        return None
+    why = "not root" if os.geteuid() != 0 else "read-only"
+    return f"{mount.root} is not writable ({why})"
+
+
+def check_fault(fault: Fault, no_cgroups: str | None) -> None:
+    """Raise when `fault` cannot be injected for real on this machine."""
+    if fault is Fault.CPU_QUOTA and no_cgroups:
+        raise CannotStartError(
+            f"cpu-quota needs a cgroup of its own and {no_cgroups}: "
+            "run as root, or `tailcause demo --fault bad-deploy`, which works without"
+        )
+
+
+def busy_note(before: str, after: str) -> str | None:
+    """Warn where others use so much CPU that they may slow the requests; takes two /proc/stat texts."""
+    idle, total = (new - old for old, new in zip(_ticks(before), _ticks(after), strict=True))
+    if total <= 0 or 1 - idle / total < _BUSY_SHARE:
+        return None
+    return (
+        f"other work uses {1 - idle / total:.0%} of the CPUs: "
+        "the report may well name that instead of the injected fault"
+    )
+
+
+def _ticks(stat: str) -> tuple[int, int]:
+    """Return idle (with iowait) and all ticks since boot, proc_stat(5)."""
+    user, nice, system, idle, iowait, *rest = map(int, stat.split("\n", 1)[0].split()[1:9])
+    return idle + iowait, user + nice + system + idle + iowait + sum(rest)
+
+
+def look_at_cpus(stat: Path = Path("/proc/stat")) -> str | None:
+    """Watch the CPUs for a moment; return the warning, if any."""
+    before = stat.read_text(encoding="ascii")
+    time.sleep(_LOOK_S)
+    return busy_note(before, stat.read_text(encoding="ascii"))
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

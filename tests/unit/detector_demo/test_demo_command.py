@@ -1,0 +1,156 @@
+"""The command line: what it refuses, and what a dry run gives away."""
+
+import argparse
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from detector.cli.demo import command, ports, preflight
+from detector.cli.demo.plan import Fault, draw
+from detector.errors import CannotStartError
+
+
+def _demo(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(arguments))
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep all state in the test's folder."""
+    monkeypatch.setenv("TAILCAUSE_STATE", str(tmp_path))
+
+
+def _with_cgroups(monkeypatch: pytest.MonkeyPatch, why_not: str | None) -> None:
+    monkeypatch.setattr(preflight, "no_cgroups_because", lambda: why_not)
+
+
+def test_a_dry_run_shows_every_part_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command lines with ports, and no folder is made."""
+    _with_cgroups(monkeypatch, None)
+
+    assert _demo("--dry-run", "--seed", "7") == 0
+    text = capsys.readouterr().out
+
+    wanted = ("detector.cli.main serve", "agent.cli run", "kernels.cli up", "kernels.cli load")
+    assert [part for part in wanted if part not in text] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_dry_run_does_not_give_the_onset_away(
+    form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the pauses nor the strength are in it."""
+    _with_cgroups(monkeypatch, None)
+    _demo("--dry-run", "--seed", "7", *form)
+    text = capsys.readouterr().out
+
+    for step in draw(Fault.CPU_QUOTA, 7, 20.0).steps:
+        assert f"{step.wait_s:.1f}" not in text
+        assert f"--intensity {step.intensity:.3f}" not in text
+
+
+def test_a_dry_run_as_json_is_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ports and command lines to work on."""
+    _with_cgroups(monkeypatch, None)
+    _demo("--dry-run", "--seed", "7", "--json")
+    plan = json.loads(capsys.readouterr().out)
+
+    assert len(set(plan["ports"].values())) == 5
+    assert set(plan["parts"]) == {"detector", "agent", "workload", "load"}
+
+
+def test_a_quota_without_cgroups_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says why, and what works instead."""
+    _with_cgroups(monkeypatch, "/sys/fs/cgroup/cpu is not writable (not root)")
+
+    code = _demo("--fault", "cpu-quota", "--seed", "7")
+    lines = capsys.readouterr().err.splitlines()
+
+    assert (code, len(lines)) == (2, 1)
+    assert "not root" in lines[0]
+    assert "--fault bad-deploy" in lines[0]
+
+
+@pytest.mark.parametrize("fault", ["bad-deploy", "surge", "none"])
+def test_the_other_faults_need_no_cgroups(fault: str) -> None:
+    """They go on with less to see."""
+    preflight.check_fault(Fault(fault), "not root")
+
+
+def test_a_missing_package_names_its_extra() -> None:
+    """One line with the command to type."""
+    needed = (("json", "detector"), ("no_such_module_here", "workload"))
+
+    with pytest.raises(
+        CannotStartError,
+        match=r"^no_such_module_here is not installed: pip install 'tailcause\[workload\]'$",
+    ):
+        preflight.check_packages(needed)
+
+
+def test_several_missing_packages_are_one_line() -> None:
+    """A missing parent package counts as missing too."""
+    needed = (("no_such.sub", "agent"), ("none_such", "workload"))
+
+    with pytest.raises(CannotStartError, match=r"are not installed: .*\[agent,workload\]"):
+        preflight.check_packages(needed)
+
+
+def test_a_busy_machine_is_told_of_before_it_spoils_the_run() -> None:
+    """Three quarters of the CPUs in use by others are too much."""
+    note = preflight.busy_note("cpu 100 0 100 900 0 0 0 0 0 0\n", "cpu 130 5 140 920 5 0 0 0 0 0\n")
+
+    assert note is not None
+    assert "75% of the CPUs" in note
+
+
+def test_an_idle_machine_is_not_worth_a_line() -> None:
+    """Waiting for a disk is idle too."""
+    before, after = "cpu 100 0 100 900 0 0 0 0 0 0\n", "cpu 110 0 110 960 20 0 0 0 0 0\n"
+
+    assert preflight.busy_note(before, after) is None
+
+
+def test_too_little_traffic_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the reason."""
+    code = _demo("--rate", "2")
+
+    assert code == 2
+    assert "15 to 200" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, exit code 2, and JSON on stdout where that was asked for."""
+    (tmp_path / "file").touch()
+
+    code = _demo("--fault", "none", "--json", "--run-dir", str(tmp_path / "file" / "run"))
+    out, err = capsys.readouterr()
+
+    assert (code, err.count("cannot write to")) == (2, 1)
+    assert json.loads(out)["exit_code"] == 2
+
+
+def test_ports_are_free_and_below_the_ephemeral_range() -> None:
+    """No outgoing connection can take one before its part does."""
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    taken = ports.take()
+
+    chosen = [getattr(taken, name) for name in taken.__struct_fields__]
+    assert len(set(chosen)) == 5
+    assert max(chosen) < max(low, 16000)
+    for port in chosen:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
