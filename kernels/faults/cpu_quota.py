@@ -7,7 +7,7 @@ from kernels.faults.base import FaultContext, FaultError, FaultKind, Injection, 
 from kernels.supervisor.actions import WriteFile
 from kernels.supervisor.cgroups import MIN_QUOTA_US, PERIOD_US, Cgroup, CpuQuota
 
-MEASURE_S = 3.0
+MEASURE_S = 5.0
 _IDLE_CORES = 0.02
 
 HEADROOM = ((1.5, 1.3), (3.0, 1.04), (6.0, 0.88))
