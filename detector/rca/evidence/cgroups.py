@@ -11,6 +11,8 @@ THROTTLED_PERIODS = "tailcause.cgroup.cpu.cfs.throttled_periods"
 CPU_LIMIT = "tailcause.cgroup.cpu.limit"
 CPU_TIME = "container.cpu.time"
 PRESSURE = "tailcause.cgroup.psi.time"
+WAIT_ON = "tailcause.runqueue.wait_on.time"
+AGGRESSOR = "tailcause.aggressor.path"
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ def increase(case: Case, metric: str, cgroup: str, within: Interval) -> float | 
     return None if track is None else track.increase(within.start_s, within.end_s)
 
 
-def limit_cpus(case: Case, cgroup: str) -> float | None:
-    """Return the CPU limit of a cgroup since the onset, in CPUs; None without one."""
+def limit_cpus(case: Case, cgroup: str, within: Interval) -> float | None:
+    """Return the CPU limit of a cgroup within an interval, in CPUs; None without one."""
     track = case.counters.one(CPU_LIMIT, {names.CGROUP: cgroup})
-    return None if track is None else track.mean(case.since.start_s, case.since.end_s)
+    return None if track is None else track.mean(within.start_s, within.end_s)
 
 
 def lineage(cgroup: str) -> list[str]:

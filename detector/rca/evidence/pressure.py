@@ -58,7 +58,10 @@ class Pressure:
                 missing=("pressure: the spans carry no cgroup (is the agent in their path?)",)
             )
         hypotheses, missing = [], []
+        matrix = bool(case.counters.find(cgroups.WAIT_ON, {names.CGROUP: case.cgroup}))
         for resource in RESOURCES:
+            if matrix and resource.name == "cpu":  # who held the CPU is known, and better
+                continue
             found = cgroups.pressure(case, case.cgroup, resource.name)
             if found is None or found.since is None or found.before is None:
                 missing.append(

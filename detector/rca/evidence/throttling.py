@@ -2,7 +2,7 @@
 
 from agent.telemetry import names
 from detector.model import Evidence, Verdict
-from detector.rca.case import Case
+from detector.rca.case import Case, Interval
 from detector.rca.evidence import cgroups
 from detector.rca.hypothesis import Finding, Hypothesis, Stall
 
@@ -78,24 +78,23 @@ class Throttling:
                 "1",
             ),
         ]
-        periods = cgroups.increase(case, cgroups.PERIODS, cgroup, case.since)
-        hit = cgroups.increase(case, cgroups.THROTTLED_PERIODS, cgroup, case.since)
-        if periods and hit is not None:
+        hit = _periods_hit(case, cgroup, case.since)
+        if hit is not None:
             query = f"increase({cgroups.THROTTLED_PERIODS}{labels}) / increase({cgroups.PERIODS}{labels})"
-            found.append(
-                Evidence(
-                    SOURCE,
-                    "part of CFS periods that ran out of quota",
-                    query,
-                    hit / periods,
-                    None,
-                    "1",
-                )
-            )
-        limit = cgroups.limit_cpus(case, cgroup)
+            statement = "part of CFS periods that ran out of quota"
+            usual_hit = _periods_hit(case, cgroup, case.before)
+            found.append(Evidence(SOURCE, statement, query, hit, usual_hit, "1"))
+        limit = cgroups.limit_cpus(case, cgroup, case.since)
         if limit is not None:
+            before = cgroups.limit_cpus(case, cgroup, case.before)
+            known = cgroups.increase(case, cgroups.CPU_TIME, cgroup, case.before) is not None
+            statement = (
+                "CPU limit; before the onset it had none"
+                if before is None and known
+                else "CPU limit"
+            )
             found.append(
-                Evidence(SOURCE, "CPU limit", f"{cgroups.CPU_LIMIT}{labels}", limit, None, "{cpu}")
+                Evidence(SOURCE, statement, f"{cgroups.CPU_LIMIT}{labels}", limit, before, "{cpu}")
             )
         return tuple(found)
 
@@ -120,6 +119,15 @@ class Throttling:
             found.append(Evidence(SOURCE, statement, query, seconds, usual, "s"))
         found.sort(key=lambda evidence: -(evidence.value or 0.0))
         return tuple(found[:3]) if cgroup else ()
+
+
+def _periods_hit(case: Case, cgroup: str, within: Interval) -> float | None:
+    """Return the part of CFS periods that ran out of quota; 0 when none elapsed, as without a limit."""
+    periods = cgroups.increase(case, cgroups.PERIODS, cgroup, within)
+    hit = cgroups.increase(case, cgroups.THROTTLED_PERIODS, cgroup, within)
+    if periods is None or hit is None:
+        return None
+    return hit / periods if periods > 0 else 0.0
 
 
 def _next_steps(case: Case, cgroup: str) -> tuple[str, ...]:
