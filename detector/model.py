@@ -134,13 +134,14 @@ class OperationShare(msgspec.Struct, frozen=True):
 
 
 class SlowRequest(msgspec.Struct, frozen=True):
-    """One example request: its own time by operation, seconds."""
+    """One example request: its own time by operation and its latency ledger (empty when not measured), seconds."""
 
     trace_id: str
     start_unix_s: float
     duration_s: float
     revision: str
     operations: dict[str, float]
+    waits: dict[str, float] = {}
 
 
 class Change(msgspec.Struct, frozen=True):

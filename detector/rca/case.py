@@ -6,10 +6,20 @@ from functools import cached_property
 
 import numpy as np
 
+from agent.telemetry import names
 from detector.errors import AnalysisError
 from detector.model import Snapshot
 from detector.rca.counters import Counters
-from detector.rca.requests import Request, Step, read_requests, read_steps
+from detector.rca.ledger import StepLedgers, request_ledger
+from detector.rca.requests import (
+    STEP_NAME,
+    Request,
+    Step,
+    is_request,
+    read_requests,
+    read_steps,
+    text,
+)
 from detector.rca.steps import StepModel
 
 MIN_REQUESTS = 20
@@ -58,6 +68,21 @@ class Case:
     def step_model(self) -> StepModel | None:
         """Expected duration of a step given its work, learned before the onset; None without steps."""
         return StepModel.learn(self.steps_before)
+
+    @cached_property
+    def _step_ledgers(self) -> StepLedgers:
+        service = self.snapshot.incident.service
+        return StepLedgers(
+            span
+            for span in self.snapshot.spans
+            if span.name == STEP_NAME and text(span.resource, names.SERVICE_NAME) == service
+        )
+
+    def ledger(self, request: Request) -> dict[str, float]:
+        """Return the latency ledger of a request, seconds by wait; empty when nothing was measured."""
+        trace = [span for span in self.snapshot.spans if span.trace_id == request.trace_id]
+        root = next(span for span in trace if is_request(span))
+        return request_ledger(root, trace, self._step_ledgers)
 
     @cached_property
     def busy_before(self) -> float:

@@ -55,10 +55,8 @@ def analyse(snapshot: Snapshot, sources: tuple[EvidenceSource, ...] = SOURCES) -
         causes=causes[:LISTED_CAUSES],
         unexplained_share=attribution.unexplained,
         changes=_changes(case),
-        slowest=_examples(
-            sorted(case.requests_since, key=lambda r: (-r.duration_s, r.trace_id))[:EXAMPLES]
-        ),
-        ordinary=_examples(_ordinary(case)),
+        slowest=_examples(case, _slowest(case)),
+        ordinary=_examples(case, _ordinary(case)),
         missing=missing,
         analysed_from_unix_s=case.since.start_s,
         analysed_to_unix_s=case.since.end_s,
@@ -126,9 +124,15 @@ def _ordinary(case: Case) -> list[Request]:
     ]
 
 
-def _examples(requests: list[Request]) -> tuple[SlowRequest, ...]:
+def _slowest(case: Case) -> list[Request]:
+    return sorted(case.requests_since, key=lambda r: (-r.duration_s, r.trace_id))[:EXAMPLES]
+
+
+def _examples(case: Case, requests: list[Request]) -> tuple[SlowRequest, ...]:
     return tuple(
-        SlowRequest(r.trace_id, r.start_s, r.duration_s, r.revision, dict(r.operations))
+        SlowRequest(
+            r.trace_id, r.start_s, r.duration_s, r.revision, dict(r.operations), case.ledger(r)
+        )
         for r in requests
     )
 

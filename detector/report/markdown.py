@@ -149,12 +149,12 @@ def _changes(shown: View) -> list[str]:
 
 
 def _requests(shown: View) -> list[str]:
-    heading = f"## {text.REQUESTS}"
+    heading = f"## {text.requests_heading(has_ledger=shown.has_ledger)}"
     rows = [_request_row(text.SLOW, request) for request in shown.slowest]
     rows += [_request_row(text.ORDINARY, request) for request in shown.ordinary]
     if not rows:
         return [heading, text.NO_REQUESTS]
-    heads = ("", "Trace", "Revision", "Duration", "By operation")
+    heads = ("", "Trace", "Revision", "Duration", text.requests_column(has_ledger=shown.has_ledger))
     return [heading, _table(heads, rows, frozenset({3}))]
 
 

@@ -77,10 +77,10 @@ def requests(shown: View) -> Markup:
         ("Kind", ""),
         ("Revision", ""),
         ("Duration", "num"),
-        ("By operation", "wide"),
+        (text.requests_column(has_ledger=shown.has_ledger), "wide"),
     )
     return section(
-        text.REQUESTS,
+        text.requests_heading(has_ledger=shown.has_ledger),
         "same scale for all",
         element("ul", *legend, class_="legend"),
         table(columns, rows, "stack"),

@@ -61,7 +61,9 @@ def changes(shown: View, screen: Screen) -> list[RenderableType]:
 def requests(shown: View, screen: Screen) -> list[RenderableType]:
     """Set the slowest requests beside ordinary ones, on one scale."""
     slow, usual = shown.slowest[:_SLOW], shown.ordinary[:_ORDINARY]
-    heading = screen.heading(text.REQUESTS, "same scale for all")
+    heading = screen.heading(
+        text.requests_heading(has_ledger=shown.has_ledger), "same scale for all"
+    )
     if not slow and not usual:
         return [heading, Text(text.NO_REQUESTS)]
     longest = max(request.duration_s for request in (*slow, *usual))

@@ -72,6 +72,8 @@ NO_OPERATIONS = "The own time of operations is unknown."
 CHANGES = "Latest changes"
 NO_CHANGES = "No change of version was seen in the telemetry."
 REQUESTS = "Slowest requests and ordinary ones"
+REQUESTS_LEDGER = "Latency ledger of the slowest requests, beside ordinary ones"
+BY_OPERATION, BY_WAIT = "By operation", "By what it waited for"
 NO_REQUESTS = "Example requests are unknown."
 SLOW = "slow"
 ORDINARY = "ordinary"
@@ -80,6 +82,35 @@ UNEXPLAINED = "Unexplained"
 REMAINDER = "outside any operation"
 OTHER_PARTS = "other operations"
 NO_STEPS = "No step is known for this cause."
+
+
+WAITS = {
+    "cpu": "on the CPU",
+    "runqueue": "queued for a CPU",
+    "throttled": "throttled by its CPU limit",
+    "disk": "disk",
+    "network": "network or peer",
+    "lock": "lock",
+    "fault": "memory: fault or reclaim",
+    "sleep": "asleep",
+    "gpu_sync": "waiting for the GPU",
+    "unexplained": "unexplained",
+}
+
+
+def wait_label(name: str) -> str:
+    """Name a wait of the ledger in words; any other name stays as it is."""
+    return WAITS.get(name) or units.clean(name)
+
+
+def requests_heading(*, has_ledger: bool) -> str:
+    """Say what the requests' bars are divided by."""
+    return REQUESTS_LEDGER if has_ledger else REQUESTS
+
+
+def requests_column(*, has_ledger: bool) -> str:
+    """Head the column of the bars."""
+    return BY_WAIT if has_ledger else BY_OPERATION
 
 
 def p99_sentence(report: Report) -> str:

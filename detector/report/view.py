@@ -103,6 +103,7 @@ class View:
     operations: tuple[OperationRow, ...]
     changes: tuple[changes.ChangeRow, ...]
     legend: tuple[Part, ...]
+    has_ledger: bool
     slowest: tuple[RequestRow, ...]
     ordinary: tuple[RequestRow, ...]
     steps: tuple[Step, ...]
@@ -127,6 +128,7 @@ def build(report: Report) -> View:
         operations=_operations(report),
         changes=changes.rows(report),
         legend=_legend((*slowest, *ordinary)),
+        has_ledger=any(item.waits for item in (*report.slowest, *report.ordinary)),
         slowest=slowest,
         ordinary=ordinary,
         steps=_steps(report),
@@ -197,17 +199,23 @@ def _slots(report: Report) -> dict[str, int]:
     """Give a colour slot to each operation that holds most of the example requests' time."""
     totals: dict[str, float] = {}
     for request in (*report.slowest, *report.ordinary):
-        for name, seconds in request.operations.items():
+        for name, seconds in _spent(request).items():
             totals[name] = totals.get(name, 0.0) + _finite(seconds)
     largest = sorted(totals, key=lambda name: (-totals[name], name))[:_NAMED_PARTS]
     return {name: slot for slot, name in enumerate(largest)}
 
 
+def _spent(request: SlowRequest) -> dict[str, float]:
+    """Return what a request's time is shown by: its latency ledger, or its operations where there is none."""
+    return request.waits or request.operations
+
+
 def parts_of(request: SlowRequest, slots: dict[str, int]) -> tuple[Part, ...]:
     """Split a request's time into named, other and outside any operation; adds up to its duration."""
-    named = sorted((n for n in request.operations if n in slots), key=slots.__getitem__)
-    parts = [Part(units.clean(n), _finite(request.operations[n]), slots[n]) for n in named]
-    other = sum(_finite(s) for name, s in request.operations.items() if name not in slots)
+    spent = _spent(request)
+    named = sorted((n for n in spent if n in slots), key=slots.__getitem__)
+    parts = [Part(text.wait_label(n), _finite(spent[n]), slots[n]) for n in named]
+    other = sum(_finite(s) for name, s in spent.items() if name not in slots)
     parts.append(Part(text.OTHER_PARTS, other, OTHER_SLOT))
     remainder = _finite(request.duration_s) - sum(part.seconds for part in parts)
     parts.append(Part(text.REMAINDER, remainder, REMAINDER_SLOT))

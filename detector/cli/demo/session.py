@@ -26,7 +26,8 @@ from detector.cli.demo.processes import Fleet
 from detector.cli.demo.rundir import RunDir, open_run
 from detector.cli.demo.view import PlainView, View
 from detector.model import Report
-from detector.report import html, terminal
+from detector.report.html import render as render_html
+from detector.report.terminal import render as render_text
 from detector.state import default_state_dir
 
 _WIDTHS = (60, 110)
@@ -127,7 +128,7 @@ def _save(run: RunDir, report: Report | None) -> Path | None:
     if report is None:
         return None
     run.write_json("report.json", report)
-    return run.write("report.html", html.render(report).encode())
+    return run.write("report.html", render_html(report).encode())
 
 
 def _print_report(report: Report | None, page: Path | None) -> None:
@@ -136,7 +137,7 @@ def _print_report(report: Report | None, page: Path | None) -> None:
         return
     width = min(max(shutil.get_terminal_size((100, 40)).columns, _WIDTHS[0]), _WIDTHS[1])
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    _print(f"{terminal.render(report, width, color).rstrip()}\n\nThe same as a page: {page}\n")
+    _print(f"{render_text(report, width, color).rstrip()}\n\nThe same as a page: {page}\n")
 
 
 def _print(text: str) -> None:
