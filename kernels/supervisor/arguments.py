@@ -37,6 +37,18 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
+def cpu_set(text: str) -> frozenset[int]:
+    """CPUs from a list such as `0,2-3`."""
+    cpus: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            cpus.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,2-3") from None
+    return frozenset(cpus)
+
+
 def duration_s(text: str) -> float:
     """Seconds from `90`, `30s`, `500ms`, `2m` or `1h`."""
     for unit in sorted(_UNIT_S, key=len, reverse=True):

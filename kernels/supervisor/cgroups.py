@@ -119,6 +119,13 @@ class Cgroup:
         for file, value in self.quota_writes(quota):
             _write(file, value)
 
+    def set_weight(self, factor: float) -> None:
+        """Set the CPU weight, as a multiple of the default one."""
+        if (v1 := self._hierarchies.v1.get("cpu")) is not None:
+            _write(v1 / self.path[1:] / "cpu.shares", str(max(2, round(1024 * factor))))
+            return
+        _write(self._v2_cpu() / "cpu.weight", str(min(max(1, round(100 * factor)), 10_000)))
+
     def quota(self) -> CpuQuota:
         """Read the CPU quota in force."""
         if (v1 := self._hierarchies.v1.get("cpu")) is not None:

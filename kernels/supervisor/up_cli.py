@@ -13,7 +13,13 @@ from pathlib import Path
 
 from kernels.errors import WorkloadError
 from kernels.supervisor.actions import KillCgroup, RemoveCgroup, RemoveFile
-from kernels.supervisor.arguments import add_settings, add_state, finish_help, start_logging
+from kernels.supervisor.arguments import (
+    add_settings,
+    add_state,
+    cpu_set,
+    finish_help,
+    start_logging,
+)
 from kernels.supervisor.cgroups import Cgroup, CgroupError
 from kernels.supervisor.mounts import discover
 from kernels.supervisor.reaper import Reaper
@@ -40,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cgroup", metavar="PATH", help="cgroup below each hierarchy's mount (/tailcause/NAME)"
     )
+    parser.add_argument(
+        "--cpus", type=cpu_set, metavar="LIST", help="CPUs that the server may use, such as 0,2-3"
+    )
     add_settings(parser)
     finish_help(
         parser,
@@ -54,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Supervise until told to end; nothing is left behind."""
     start_logging()
+    _pin(args.cpus)
     config = UpConfig(
         state=args.state.absolute(),
         serve=ServeConfig(args.service, args.model, args.otlp),
@@ -70,6 +80,17 @@ def run(args: argparse.Namespace) -> int:
             return asyncio.run(_supervise(config, listener, cgroup, reaper))
         finally:
             reaper.undo()
+
+
+def _pin(cpus: frozenset[int] | None) -> None:
+    """Pin this process, and with it every server that it starts."""
+    if cpus is None:
+        return
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as exc:
+        here = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        raise WorkloadError(f"--cpus: none of them is usable; this machine offers {here}") from exc
 
 
 async def _supervise(
