@@ -157,8 +157,8 @@ class Completions:
         known = self._service.cache.get(key)
         span.set_attribute("tailcause.cache.hit", known is not None)
         trace.close(span)
-        self._service.metrics.cache_queries += 1
-        self._service.metrics.cache_hits += known is not None
+        self._service.metrics.cache_queries.inc()
+        self._service.metrics.cache_hits.inc(known is not None)
         return known
 
     async def _generate(self, exchange: Exchange, asked: CompletionRequest, limit: int) -> Tokens:

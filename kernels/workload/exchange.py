@@ -44,8 +44,8 @@ class Exchange:
         metrics.count_response(self.status)
         if self.status == 200:
             metrics.e2e.observe(duration_s)
-            metrics.prompt_tokens += self.prompt_tokens
-            metrics.generation_tokens += len(self.tokens)
+            metrics.prompt_tokens.inc(self.prompt_tokens)
+            metrics.generation_tokens.inc(len(self.tokens))
         log.info("request", extra={"fields": self._log_fields(duration_s)})
 
     def _add_phases(self) -> None:

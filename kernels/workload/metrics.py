@@ -1,8 +1,9 @@
-"""Prometheus exposition of the server, under the names that vLLM's dashboards read."""
+"""Prometheus metrics of the server, under the names that vLLM's dashboards read."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
 
 TTFT_BUCKETS_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
@@ -10,48 +11,6 @@ TTFT_BUCKETS_S = (
 E2E_BUCKETS_S = (
     0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 20.0, 60.0,
 )  # fmt: skip
-
-
-@dataclass
-class Histogram:
-    """Counts per bucket; `observe` is called from one thread."""
-
-    bounds: Sequence[float]
-    counts: list[int] = field(default_factory=list)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def lines(self, name: str, label: str) -> list[str]:
-        """Exposition lines with cumulative buckets."""
-        seen, rows = 0, []
-        for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
-            seen += count
-            rows.append(f'{name}_bucket{{{label},le="{bound}"}} {seen}')
-        return [*rows, f"{name}_sum{{{label}}} {self.total}", f"{name}_count{{{label}}} {seen}"]
-
-
-@dataclass
-class Metrics:
-    """What the HTTP side counts."""
-
-    e2e: Histogram = field(default_factory=lambda: Histogram(E2E_BUCKETS_S))
-    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_BUCKETS_S))
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    responses: dict[int, int] = field(default_factory=dict)
-    cache_queries: int = 0
-    cache_hits: int = 0
-
-    def count_response(self, status: int) -> None:
-        """Count a finished request by its HTTP status."""
-        self.responses[status] = self.responses.get(status, 0) + 1
 
 
 @dataclass(frozen=True)
@@ -64,58 +23,57 @@ class Reading:
     spans_lost: int
 
 
-def expose(model: str, metrics: Metrics, now: Reading) -> str:
-    """Render the whole page, Prometheus text format 0.0.4."""
-    label = f'model_name="{_escape(model)}"'
-    singles: tuple[tuple[str, str, str, float], ...] = (
-        ("vllm:num_requests_running", "gauge", "Requests that hold a batch row.", now.running),
-        ("vllm:num_requests_waiting", "gauge", "Requests waiting for a batch row.", now.waiting),
-        ("vllm:kv_cache_usage_perc", "gauge", "KV cache in use; 1 is full.", now.kv_used_ratio),
-        ("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", metrics.prompt_tokens),
-        ("vllm:generation_tokens_total", "counter", "Tokens generated.", metrics.generation_tokens),
-        (
-            "tailcause_workload_cache_queries_total",
-            "counter",
-            "Prompt cache look-ups.",
-            metrics.cache_queries,
-        ),
-        (
-            "tailcause_workload_cache_hits_total",
-            "counter",
-            "Prompt cache hits.",
-            metrics.cache_hits,
-        ),
-        (
-            "tailcause_workload_spans_lost_total",
-            "counter",
-            "Spans that could not be exported.",
-            now.spans_lost,
-        ),
-    )
-    lines: list[str] = []
-    for name, kind, text, value in singles:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name}{{{label}}} {value}"]
-    lines += _responses(label, metrics)
-    for name, text, histogram in (
-        ("vllm:e2e_request_latency_seconds", "Request received to last token.", metrics.e2e),
-        ("vllm:time_to_first_token_seconds", "Request received to first token.", metrics.ttft),
-    ):
-        lines += [
-            f"# HELP {name} {text}",
-            f"# TYPE {name} histogram",
-            *histogram.lines(name, label),
-        ]
-    return "\n".join(lines) + "\n"
+class Metrics:
+    """What the server counts; one registry of its own, so that several can live in one process."""
 
+    def __init__(self, model: str) -> None:
+        self._registry = CollectorRegistry()
+        self._model = model
+        self.e2e = self._histogram(
+            "vllm:e2e_request_latency_seconds", "Request received to last token.", E2E_BUCKETS_S
+        )
+        self.ttft = self._histogram(
+            "vllm:time_to_first_token_seconds", "Request received to first token.", TTFT_BUCKETS_S
+        )
+        self.prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens processed.")
+        self.generation_tokens = self._counter("vllm:generation_tokens", "Tokens generated.")
+        self.cache_queries = self._counter(
+            "tailcause_workload_cache_queries", "Prompt cache look-ups."
+        )
+        self.cache_hits = self._counter("tailcause_workload_cache_hits", "Prompt cache hits.")
+        self._responses = Counter(
+            "tailcause_workload_responses",
+            "Requests by HTTP status.",
+            ("model_name", "code"),
+            registry=self._registry,
+        )
+        self._running = self._gauge("vllm:num_requests_running", "Requests that hold a batch row.")
+        self._waiting = self._gauge(
+            "vllm:num_requests_waiting", "Requests waiting for a batch row."
+        )
+        self._kv_used = self._gauge("vllm:kv_cache_usage_perc", "KV cache in use; 1 is full.")
+        self._spans_lost = self._gauge(
+            "tailcause_workload_spans_lost", "Spans that could not be exported, so far."
+        )
 
-def _responses(label: str, metrics: Metrics) -> list[str]:
-    name = "tailcause_workload_responses_total"
-    rows = [
-        f'{name}{{{label},code="{code}"}} {count}'
-        for code, count in sorted(metrics.responses.items())
-    ]
-    return [f"# HELP {name} Requests by HTTP status.", f"# TYPE {name} counter", *rows]
+    def count_response(self, status: int) -> None:
+        """Count a finished request by its HTTP status."""
+        self._responses.labels(self._model, str(status)).inc()
 
+    def expose(self, now: Reading) -> str:
+        """Render the whole page, Prometheus text format 0.0.4."""
+        self._running.set(now.running)
+        self._waiting.set(now.waiting)
+        self._kv_used.set(now.kv_used_ratio)
+        self._spans_lost.set(now.spans_lost)
+        return generate_latest(self._registry).decode()
 
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("model_name",), registry=self._registry).labels(self._model)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, ("model_name",), registry=self._registry).labels(self._model)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        found = Histogram(name, text, ("model_name",), registry=self._registry, buckets=buckets)
+        return found.labels(self._model)

@@ -73,7 +73,7 @@ def assemble(
         engine=Engine(ports, Limits(settings.max_running, settings.max_queue, settings.kv_tokens)),
         tenants=TenantDirectory(files.tenants, settings.sql_threads),
         cache=PromptCache(settings.prompt_cache),
-        metrics=Metrics(),
+        metrics=Metrics(identity.model),
         tracer=tracing.tracer,
         clock=clock,
     )

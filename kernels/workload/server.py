@@ -6,7 +6,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kernels.workload.completions import Completions, Service
-from kernels.workload.metrics import Reading, expose
+from kernels.workload.metrics import Reading
 from kernels.workload.openai_api import ApiError
 from kernels.workload.spans import ROUTE
 
@@ -50,7 +50,7 @@ class Front:
     async def _metrics(self, _: web.Request) -> web.Response:
         engine = self._service.engine
         now = Reading(engine.running, engine.waiting, engine.kv_used_ratio, self._lost_spans())
-        page = expose(self._service.model, self._service.metrics, now)
+        page = self._service.metrics.expose(now)
         return web.Response(text=page, content_type="text/plain", charset="utf-8")
 
 

@@ -2,14 +2,14 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kernels.workload.metrics import Metrics, Reading, expose
+from kernels.workload.metrics import Metrics, Reading
 
 MODEL = 'odd"name\\'
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, str], float]:
     """Parse a page: (name, `le` or `code`) to value."""
-    page = expose(MODEL, metrics, Reading(running=2, waiting=3, kv_used_ratio=0.5, spans_lost=7))
+    page = metrics.expose(Reading(running=2, waiting=3, kv_used_ratio=0.5, spans_lost=7))
     return {
         (one.name, one.labels.get("le", one.labels.get("code", ""))): one.value
         for family in text_string_to_metric_families(page)
@@ -20,14 +20,14 @@ def samples(metrics: Metrics) -> dict[tuple[str, str], float]:
 
 def test_gauges_carry_vllm_names() -> None:
     """What a vLLM dashboard reads is there."""
-    page = samples(Metrics())
+    page = samples(Metrics(MODEL))
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
     assert [page[name, ""] for name in names] == [2, 3, 0.5]
 
 
 def test_histogram_buckets_are_cumulative() -> None:
     """A value on a bound belongs to that bucket; +Inf holds all."""
-    metrics = Metrics()
+    metrics = Metrics(MODEL)
     for value in (0.1, 0.11, 99.0):
         metrics.e2e.observe(value)
     page = samples(metrics)
@@ -39,7 +39,7 @@ def test_histogram_buckets_are_cumulative() -> None:
 
 def test_responses_are_counted_by_status() -> None:
     """Refusals show up under their status."""
-    metrics = Metrics()
+    metrics = Metrics(MODEL)
     for status in (200, 429, 200):
         metrics.count_response(status)
     page = samples(metrics)
