@@ -44,13 +44,17 @@ class Growth:
 
 @dataclass(frozen=True)
 class Coincidence:
-    """Something changed at the right time; `weight` (0..1) is how well exposure and slowness agree."""
+    """Something changed at the right time; `weight` (0..1) is how well exposure and slowness agree.
+
+    `error` is one standard error of it.
+    """
 
     weight: float
+    error: float = 0.0
 
-    def draw(self, rng: np.random.Generator) -> "Coincidence":  # noqa: ARG002  the requests carry its noise
-        """Return the claim as it is."""
-        return self
+    def draw(self, rng: np.random.Generator) -> "Coincidence":
+        """Return the claim as another sample of requests might have come out."""
+        return replace(self, weight=min(max(rng.normal(self.weight, self.error), 0.0), 1.0))
 
 
 Claim = Stall | Growth | Coincidence

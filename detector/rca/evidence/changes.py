@@ -7,6 +7,7 @@ Either of them speaks against the change, in proportion to how slow the others w
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import fmean
 
 from detector.model import Change, Evidence, Verdict
@@ -17,6 +18,9 @@ from detector.rca.requests import Request
 SOURCE = "changes"
 PRIOR_REQUESTS = 10
 """Comparisons on fewer requests than this move the weight by less than half."""
+
+LEAST_VARIANCE = 0.05
+"""As of a proportion of 95 %: agreement that looks perfect on few requests is not."""
 
 SHORT_SHA = 7
 
@@ -95,7 +99,7 @@ def _judge(case: Case, change: Change) -> Hypothesis:
         target=change.revision_after or change.version_after,
         title=f"revision {_short(change.revision_after) or change.version_after} of {change.service}",
         verdict=Verdict.FAULT,
-        claim=Coincidence(weight),
+        claim=Coincidence(weight, _error(weight, exposed.n + spared.n)),
         evidence=evidence,
         counter_evidence=counter,
         next_steps=(_roll_back(change),),
@@ -129,6 +133,11 @@ def _fit(exposed: _Exposure) -> float:
 def _misfit(spared: _Exposure) -> float:
     """Return 1 when those not exposed were as slow, 0 when they were not; few requests count for less."""
     return spared.n * spared.relative / (PRIOR_REQUESTS + spared.n)
+
+
+def _error(weight: float, n: int) -> float:
+    """Return the standard error of a weight from `n` requests; never 0, however clear the case looks."""
+    return sqrt(max(weight * (1 - weight), LEAST_VARIANCE) / (PRIOR_REQUESTS + n))
 
 
 def _statements(
