@@ -6,7 +6,8 @@
 # PYTHON=...            the interpreter to use (default: the first of python3.13 … python3 that is 3.11 or newer)
 # TAILCAUSE_NO_APT=1    install no system package, even as root
 #
-# Nothing is done twice: a stamp in .venv holds the extras and the hash of pyproject.toml.
+# Nothing is done twice: a stamp in .venv holds the extras and the hash of pyproject.toml, and the compiled probes
+# carry the hash of their sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,19 +26,42 @@ find_python() {
     die "no Python 3.11 or newer found; install it (Debian 12+, Ubuntu 24.04+: apt-get install python3) or set PYTHON"
 }
 
-# System packages: only what is missing, and the list is printed before anything is installed.
-install_system_packages() {
-    local packages=()
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
-    ((${#packages[@]})) || return 0
-    local how="apt-get install -y --no-install-recommends ${packages[*]}"
-    if [[ -n ${TAILCAUSE_NO_APT:-} ]]; then die "missing system packages (TAILCAUSE_NO_APT is set): run  $how"; fi
-    if ((EUID != 0)); then die "missing system packages: run  sudo $how"; fi
-    command -v apt-get >/dev/null || die "missing: ${packages[*]} (no apt-get here; install their counterparts)"
-    log "installing system packages: ${packages[*]}"
-    { apt-get update && DEBIAN_FRONTEND=noninteractive $how; } >.setup-apt.log 2>&1 ||
-        die "apt-get failed; its output is in .setup-apt.log"
-    rm -f .setup-apt.log
+missing_of() { # print those of the given Debian packages that are not installed
+    local package
+    for package; do
+        [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *" installed" ]] || printf '%s ' "$package"
+    done
+}
+
+apt_install() { # exit 1, with the log kept, when it does not work
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
+        >.setup-apt.log 2>&1 && rm -f .setup-apt.log
+}
+
+# What cannot be done without: named, and installed by root.
+install_needed_packages() {
+    "$python" -c 'import ensurepip, venv' 2>/dev/null && return
+    local how="apt-get install -y --no-install-recommends python3-venv"
+    if [[ -n ${TAILCAUSE_NO_APT:-} ]]; then die "python3-venv is missing (TAILCAUSE_NO_APT is set): run  $how"; fi
+    if ((EUID != 0)); then die "python3-venv is missing: run  sudo $how"; fi
+    command -v apt-get >/dev/null || die "Python's venv module is missing (no apt-get here; install its counterpart)"
+    log "installing system packages: python3-venv"
+    apt_install python3-venv || die "apt-get failed; its output is in .setup-apt.log"
+}
+
+# What compiles and proves the eBPF probes: without it the product works, and says what it lost.
+install_optional_packages() {
+    command -v dpkg-query >/dev/null || return 0
+    local packages=(clang libbpf-dev) missing
+    if [[ ,$extras, == *,dev,* ]]; then packages+=(bpftool clang-format iproute2 libbpf-tools linux-perf nftables); fi
+    read -ra missing <<<"$(missing_of "${packages[@]}")"
+    ((${#missing[@]})) || return 0
+    if ((EUID != 0)) || [[ -n ${TAILCAUSE_NO_APT:-} ]]; then
+        log "no eBPF probes without: ${missing[*]}  (sudo apt-get install ${missing[*]})"
+        return 0
+    fi
+    log "installing system packages: ${missing[*]}"
+    apt_install "${missing[@]}" || log "apt-get failed (see .setup-apt.log): going on without eBPF probes"
 }
 
 wanted() { # exit 0 when the stamp covers every extra for this pyproject.toml
@@ -71,13 +95,18 @@ show_progress() {
 
 stamp=.venv/tailcause-extras
 hash=$(sha256sum pyproject.toml | cut -c1-16)
-wanted && exit 0
+if wanted; then
+    .venv/bin/python -m ebpf.build --quiet # a hash of the sources when nothing has changed
+    exit 0
+fi
 
 python=$(find_python)
-install_system_packages
+install_needed_packages
+install_optional_packages
 began=$SECONDS
 [[ -x .venv/bin/python ]] || { log "creating .venv with $("$python" --version)"; "$python" -m venv .venv; }
 log "installing the extras $extras (a few minutes on a fresh machine, no torch)"
 install_packages
+.venv/bin/python -m ebpf.build --quiet
 for extra in ${extras//,/ }; do printf '%s %s\n' "$extra" "$hash"; done >>"$stamp"
 log "ready after $((SECONDS - began)) s"

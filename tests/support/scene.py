@@ -15,6 +15,7 @@ from detector.model import Incident, SeriesKey, Signal, Snapshot
 EPOCH_S = 1_700_000_000.0
 CGROUP = "/pods/chat"
 BYSTANDER = "/pods/batch"
+NEIGHBOUR, IDLE_CORE_NEIGHBOUR = "/pods/report", "/pods/cron"
 PERIOD_S = 0.1
 OLD, NEW = "a" * 40, "b" * 40
 
@@ -35,6 +36,8 @@ class Scene:
     new_sql_s: float | None = None
     neighbour: float = 0.0
     bystander_throttled: float = 0.0
+    matrix: bool = False
+    idle_core_neighbour: float = 0.0
     metrics: bool = True
     with_cgroup: bool = True
     with_steps: bool = True
@@ -279,6 +282,21 @@ def _points(scene: Scene, cpu: _Cpu) -> list[Point]:
                     time_ns,
                     {names.CGROUP: cgroup},
                 )
+            )
+        if scene.matrix:
+            for aggressor, waited in (
+                (NEIGHBOUR, stolen),
+                (CGROUP, 0.02 * second),
+                ("idle", 0.001 * second),
+            ):
+                labels = {names.CGROUP: CGROUP, "tailcause.aggressor.path": aggressor}
+                found.append(_counter("tailcause.runqueue.wait_on.time", waited, time_ns, labels))
+        for cgroup, cpus in (
+            (NEIGHBOUR, scene.neighbour),
+            (IDLE_CORE_NEIGHBOUR, scene.idle_core_neighbour),
+        ):
+            found.append(
+                _counter("container.cpu.time", cpus * after, time_ns, {names.CGROUP: cgroup})
             )
         found.append(_counter("container.cpu.time", used, time_ns, {names.CGROUP: CGROUP}))
         found.append(_counter("system.cpu.time", used + stolen, time_ns, {names.CPU_MODE: "user"}))

@@ -5,7 +5,16 @@ import pytest
 from detector.errors import AnalysisError
 from detector.model import Report, Verdict
 from detector.rca.engine import analyse
-from tests.support.scene import BYSTANDER, CGROUP, NEW, Scene, snapshot, throttled_s
+from tests.support.scene import (
+    BYSTANDER,
+    CGROUP,
+    IDLE_CORE_NEIGHBOUR,
+    NEIGHBOUR,
+    NEW,
+    Scene,
+    snapshot,
+    throttled_s,
+)
 
 SEEDS = range(5)
 
@@ -83,6 +92,30 @@ def test_busy_neighbour_is_contention(seed: int) -> None:
     """CPU taken by others shows as contention, not as throttling."""
     report = explain(Scene(seed=seed, neighbour=0.5))
     assert (report.verdict, first(report)) == (Verdict.FAULT, "cpu_contention")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_noisy_neighbour_is_named_by_its_cgroup(seed: int) -> None:
+    """With the scheduler probe the aggressor itself is named, and contention is not claimed twice."""
+    report = explain(Scene(seed=seed, neighbour=0.5, matrix=True))
+    top = report.causes[0]
+    assert (report.verdict, top.kind, top.target) == (Verdict.FAULT, "noisy_neighbour", NEIGHBOUR)
+    assert all(cause.kind != "cpu_contention" for cause in report.causes)
+
+
+def test_neighbour_on_an_idle_core_is_cleared() -> None:
+    """A cgroup that got busy without making the service wait is named as innocent."""
+    report = explain(Scene(neighbour=0.5, matrix=True, idle_core_neighbour=0.9))
+    assert all(cause.target != IDLE_CORE_NEIGHBOUR for cause in report.causes)
+    assert any(
+        IDLE_CORE_NEIGHBOUR in found.statement for found in report.causes[0].counter_evidence
+    )
+
+
+def test_waiting_in_a_throttled_cgroup_is_no_neighbours_doing() -> None:
+    """The scheduler probe does not take the blame away from the CPU limit."""
+    report = explain(Scene(quota=0.6, matrix=True, idle_core_neighbour=0.9))
+    assert first(report) == "cpu_throttling"
 
 
 def test_slow_for_no_visible_reason_is_inconclusive() -> None:
