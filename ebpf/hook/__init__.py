@@ -1,0 +1,1 @@
+"""What a server loads, so that the agent sees the edges of its spans."""

@@ -1,0 +1,280 @@
+"""The last two minutes of every serving thread, so that a span can be explained after it has ended.
+
+`Ring.sample` is called every 100 ms; `Ring.waits_between` answers for any processes and any interval since. This is
+for spans that no hook has seen: of a server without our span processor, or created when the request was over.
+
+Whose waits explain an interval? Adding up threads would count the same second many times, and most threads of a server
+wait for work. So one thread speaks for the interval: the critical one, with the highest
+
+    work + 0.5 * blocked * (its work of the last two minutes / the largest such)
+
+*work* is what cannot be idleness: on the CPU, in a GPU synchronisation, in a run queue, throttled, waiting for a disk, a
+page or memory. *blocked* (lock, sleep, network) may be either: a pool's idle worker waits for a lock as well as a thread
+that is held up. What a thread usually does tells them apart: blocked time of the thread that does the service's work
+counts half, that of a thread which never works counts nothing. Time in poll is waiting for events and never counts.
+"""
+
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ebpf.history import KEPT_NS, History
+from ebpf.layout import SAMPLE, WAITS, Wait
+
+INTERVAL_S = 0.1
+"""How often to sample."""
+
+WORK = (
+    Wait.CPU,
+    Wait.GPU_SYNC,
+    Wait.RUNQUEUE,
+    Wait.THROTTLED,
+    Wait.DISK,
+    Wait.FAULT,
+    Wait.RECLAIM,
+)
+BLOCKED = (Wait.LOCK, Wait.SLEEP, Wait.NETWORK)
+BLOCKED_WEIGHT = 0.5
+
+_HEAD_BYTES = 32  # tgid to asleep: unchanged while the thread goes on with the same thing
+_IDENTITY_BYTES = 16  # tgid, tid, start time
+_AT = struct.Struct("=Q")
+_IDLE_CURRENT = frozenset((*BLOCKED, Wait.POLL, Wait.OTHER))
+_FRESH_NS = 10_000_000
+_TOLERANCE_NS = 10_000
+_SWEEP_EVERY = 10
+
+
+class Source(Protocol):
+    """Where samples come from: the waits probe."""
+
+    def sample(self) -> bytes:
+        """Return the threads of all watched processes as they are now, one `tc_sample` after another."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProcessWaits:
+    """What the critical thread of some processes waited for in an interval."""
+
+    pid: int
+    tid: int
+    comm: str
+    wall_s: float
+    covered_s: float
+    """How much of the interval the thread was seen in."""
+    waits_s: Mapping[Wait, float]
+    threads: int
+    """Among how many threads it was chosen."""
+
+
+class _Thread:
+    """A thread and its history; `base_ns`, its time of birth as its waits say it, must never change."""
+
+    __slots__ = ("base_ns", "comm", "doubted_base_ns", "head", "history", "pid", "tid")
+
+    def __init__(self, head: bytes, fields: tuple[int, ...]) -> None:
+        self.pid, self.tid = fields[0], fields[1]
+        self.comm = _text(fields[7])
+        self.head = head
+        self.base_ns = _base_ns(fields)
+        self.doubted_base_ns = -1
+        self.history = _begin(fields)
+
+
+class Ring:
+    """Histories of a bounded number of threads. Not thread-safe."""
+
+    def __init__(
+        self,
+        source: Source,
+        max_threads: int = 256,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._source = source
+        self._max_threads = max_threads
+        self._monotonic_ns = monotonic_ns
+        self._by_identity: dict[bytes, _Thread] = {}
+        self._by_head: dict[bytes, _Thread] = {}
+        self._previous_ns = self._sampled_ns = 0
+        self._samples = 0
+        self._replaceable: list[_Thread] | None = None
+        self.dropped: Counter[str] = Counter()
+        """By reason: `overflow` (looks at threads that found no room), `torn` (read while they changed), `restarted`
+        (histories begun again because their process was not watched for a while)."""
+
+    def __len__(self) -> int:
+        return len(self._by_identity)
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of all points."""
+        return sum(thread.history.bytes_used for thread in self._by_identity.values())
+
+    def sample(self) -> int:
+        """Take one sample of all threads; return how many there were."""
+        self._previous_ns, self._sampled_ns = self._sampled_ns, self._monotonic_ns()
+        self._samples += 1
+        self._replaceable = None
+        raw = self._source.sample()
+        by_head = self._by_head
+        for at in range(0, len(raw), SAMPLE.size):
+            head = raw[at : at + _HEAD_BYTES]
+            thread = by_head.get(head)
+            if thread is not None:
+                thread.history.seen_ns = _AT.unpack_from(raw, at + _HEAD_BYTES)[0]
+            else:
+                self._take(head, raw[at : at + SAMPLE.size])
+        if self._samples % _SWEEP_EVERY == 0:
+            self._sweep()
+        return len(raw) // SAMPLE.size
+
+    def waits_between(
+        self, pids: Collection[int], start_monotonic_s: float, end_monotonic_s: float
+    ) -> ProcessWaits | None:
+        """Return what the critical thread of these processes did; None where nothing is known of the interval."""
+        start_ns, end_ns = int(start_monotonic_s * 1e9), int(end_monotonic_s * 1e9)
+        now_ns = self._monotonic_ns()
+        if self._sampled_ns < end_ns and self._sampled_ns + _FRESH_NS < now_ns:
+            self.sample()
+        threads = [
+            t
+            for t in self._by_identity.values()
+            if t.pid in pids and _overlaps(t, start_ns, end_ns)
+        ]
+        chosen = _critical(threads, start_ns, end_ns)
+        if chosen is None:
+            return None
+        waits_us, covered_ns = chosen.history.between(start_ns, end_ns)
+        return ProcessWaits(
+            pid=chosen.pid,
+            tid=chosen.tid,
+            comm=chosen.comm,
+            wall_s=end_monotonic_s - start_monotonic_s,
+            covered_s=covered_ns / 1e9,
+            waits_s={Wait(wait): us / 1e6 for wait, us in enumerate(waits_us) if us > 0},
+            threads=len(threads),
+        )
+
+    def _take(self, head: bytes, record: bytes) -> None:
+        """Take a sample of a thread that is new or has moved on."""
+        fields = SAMPLE.unpack(record)
+        thread = self._by_identity.get(head[:_IDENTITY_BYTES])
+        if thread is None:
+            self._admit(_Thread(head, fields))
+            return
+        if not self._update(thread, fields):
+            return
+        self._by_head.pop(thread.head, None)
+        self._by_head[head] = thread
+        thread.head, thread.comm = head, _text(fields[7])
+
+    def _update(self, thread: _Thread, fields: tuple[int, ...]) -> bool:
+        """Add a sample to the history if the waits add up to the thread's time; begin anew if they twice do not."""
+        base_ns = _base_ns(fields)
+        if abs(base_ns - thread.base_ns) <= _TOLERANCE_NS:
+            thread.history.add(
+                fields[3], _microseconds(fields), fields[4], fields[6], asleep=bool(fields[5])
+            )
+        elif abs(base_ns - thread.doubted_base_ns) <= _TOLERANCE_NS:
+            self.dropped["restarted"] += 1
+            thread.base_ns, thread.history = base_ns, _begin(fields)
+        else:
+            self.dropped["torn"] += 1
+            thread.doubted_base_ns = base_ns
+            return False
+        thread.doubted_base_ns = -1
+        return True
+
+    def _admit(self, thread: _Thread) -> None:
+        if len(self._by_identity) >= self._max_threads and not self._make_room():
+            self.dropped["overflow"] += 1
+            return
+        self._by_identity[thread.head[:_IDENTITY_BYTES]] = thread
+        self._by_head[thread.head] = thread
+
+    def _make_room(self) -> bool:
+        """Forget the thread that has been gone for longest, or has been idle for long; never one that works."""
+        if self._replaceable is None:
+            known = self._by_identity.values()
+            self._replaceable = sorted(
+                (t for t in known if self._is_gone(t) or self._is_idle(t)),
+                key=lambda t: t.history.seen_ns if self._is_gone(t) else t.history.since_ns,
+                reverse=True,
+            )
+        if not self._replaceable:
+            return False
+        self._forget(self._replaceable.pop())
+        return True
+
+    def _is_gone(self, thread: _Thread) -> bool:
+        return thread.history.seen_ns < self._previous_ns
+
+    def _is_idle(self, thread: _Thread) -> bool:
+        history = thread.history
+        long_ago_ns = self._sampled_ns - KEPT_NS // 2
+        return history.current in _IDLE_CURRENT and history.since_ns < long_ago_ns
+
+    def _sweep(self) -> None:
+        """Forget threads that have been gone for as long as histories are kept."""
+        for thread in list(self._by_identity.values()):
+            if thread.history.seen_ns < self._sampled_ns - KEPT_NS:
+                self._forget(thread)
+
+    def _forget(self, thread: _Thread) -> None:
+        self._by_identity.pop(thread.head[:_IDENTITY_BYTES], None)
+        self._by_head.pop(thread.head, None)
+
+
+def _critical(threads: Iterable[_Thread], start_ns: int, end_ns: int) -> _Thread | None:
+    """Return the thread that speaks for an interval; of equals the oldest."""
+    scored = [
+        (t, *_score_parts(t.history, start_ns, end_ns), _usual_work(t.history)) for t in threads
+    ]
+    most = max((usual for *_, usual in scored), default=0.0) or 1.0
+    best = max(
+        scored,
+        key=lambda one: (one[1] + BLOCKED_WEIGHT * one[2] * one[3] / most, -one[0].tid),
+        default=None,
+    )
+    return best[0] if best else None
+
+
+def _score_parts(history: History, start_ns: int, end_ns: int) -> tuple[float, float]:
+    """Return work and blocked time of an interval, microseconds."""
+    if history.since_ns <= start_ns and history.current in _IDLE_CURRENT:
+        known_ns = min(end_ns, history.seen_ns) - start_ns
+        return 0.0, known_ns / 1e3 if history.current in BLOCKED else 0.0
+    waits, _ = history.between(start_ns, end_ns)
+    return sum(waits[wait] for wait in WORK), sum(waits[wait] for wait in BLOCKED)
+
+
+def _usual_work(history: History) -> float:
+    """Return the work of the last two minutes, microseconds."""
+    if len(history) == 1 and history.current in _IDLE_CURRENT:
+        return 0.0
+    waits, _ = history.between(history.start_ns, history.seen_ns)
+    return sum(waits[wait] for wait in WORK)
+
+
+def _overlaps(thread: _Thread, start_ns: int, end_ns: int) -> bool:
+    return thread.history.start_ns < end_ns and start_ns < thread.history.seen_ns
+
+
+def _base_ns(fields: tuple[int, ...]) -> int:
+    return fields[3] - sum(fields[-WAITS:])
+
+
+def _microseconds(fields: tuple[int, ...]) -> list[int]:
+    return [ns // 1000 for ns in fields[-WAITS:]]
+
+
+def _begin(fields: tuple[int, ...]) -> History:
+    return History(fields[3], _microseconds(fields), fields[4], fields[6], asleep=bool(fields[5]))
+
+
+def _text(comm: object) -> str:
+    return comm.rstrip(b"\0").decode(errors="replace") if isinstance(comm, bytes) else ""
