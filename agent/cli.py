@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agent.errors import AgentError
 
@@ -22,6 +22,7 @@ _EXAMPLES = """examples:
   tailcause-agent run --config /etc/tailcause/agent.toml --export-interval 5s
   tailcause-agent once --json
   tailcause-agent doctor
+  tailcause-agent off
   tailcause-agent signals
 
 Settings come from --config FILE (TOML), then TAILCAUSE_AGENT_* in the environment, then flags.
@@ -42,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("run", "collect, enrich, export and forward until stopped", "agent.cli_run"),
     Command("once", "collect every signal once and print the values", "agent.cli_once"),
     Command("doctor", "say which signals work, why others do not, what each costs", "agent.cli_doctor"),
+    Command("off", "take the probes of running agents out of the kernel, at once", "agent.cli_off"),
     Command("signals", "print the catalogue: every metric and where it comes from", "agent.cli_signals"),
 )  # fmt: skip
 
@@ -63,6 +65,9 @@ class Option:
     flag: str
     metavar: str
     help: str
+    key: str = ""
+    constant: str = ""
+    """What a flag without a value sets its key to."""
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -81,6 +86,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("--cgroup-depth", "N", "levels of cgroups to read (16)"),
     Option("--cgroup-count", "N", "cgroups to read at most (1000)"),
     Option("--log-level", "LEVEL", "debug, info, warning or error (info)"),
+    Option("--no-ebpf", "", "no probes in the kernel", "ebpf_enabled", "false"),
+    Option("--ebpf-probes", "NAMES", "probes to run (all)"),
+    Option("--ebpf-cuda", "", "let cuda and nccl put uprobes into other processes", "", "true"),
+    Option("--ebpf-watch", "PIDS", "processes to watch beside those that send spans"),
+    Option("--ebpf-serving", "NAMES", "processes that do the work of others' requests"),
+    Option("--ebpf-own-budget", "SHARE", "of a core for the agent, before a probe goes (0.03)"),
+    Option("--ebpf-imposed-budget", "SHARE", "of CPU in use, taken by probes (0.01)"),
 )
 
 
@@ -118,12 +130,12 @@ def _refuse(text: str) -> int:
 
 
 def _given_flags(args: argparse.Namespace) -> dict[str, object]:
-    keys = (_key(option.flag) for option in OPTIONS)
+    keys = (_key(option) for option in OPTIONS)
     return {key: getattr(args, key) for key in keys if hasattr(args, key)}
 
 
-def _key(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_").replace(".", "_")
+def _key(option: Option) -> str:
+    return option.key or option.flag.removeprefix("--").replace("-", "_").replace(".", "_")
 
 
 def _parser(
@@ -157,12 +169,11 @@ def _parser(
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
     for option in OPTIONS:
+        given: dict[str, Any] = {"metavar": option.metavar}
+        if option.constant:
+            given = {"action": "store_const", "const": option.constant}
         parser.add_argument(
-            option.flag,
-            dest=_key(option.flag),
-            metavar=option.metavar,
-            help=option.help,
-            default=argparse.SUPPRESS,
+            option.flag, dest=_key(option), help=option.help, default=argparse.SUPPRESS, **given
         )
 
 

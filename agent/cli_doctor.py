@@ -1,6 +1,7 @@
 """`tailcause-agent doctor`."""
 
 import argparse
+import asyncio
 import socket
 from contextlib import closing
 
@@ -9,10 +10,15 @@ import msgspec
 from agent.config import Config
 from agent.errors import AgentError
 from agent.host.hierarchies import discover
-from agent.survey import Surveyed, run_survey
+from agent.probecost import CostBook, Trap
+from agent.probelist import BY_UPROBE
+from agent.probes import Probes, ProbeStatus, Spell
+from agent.survey import Surveyed, survey
 from agent.telemetry.model import SignalState
+from ebpf.session import State
 
 _ROUNDS = 4
+_SPELL_S = 0.5
 _TO_FIX = frozenset(
     (SignalState.NO_PERMISSION, SignalState.GPU_LOST, SignalState.HUNG, SignalState.FAILED)
 )
@@ -29,6 +35,8 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str
     cost_ms: float | None = None
     values: int | None = None
+    ns_per_event: int | None = None
+    """What one event of a probe costs whoever triggers it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +46,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print what works; 1 when something is broken that should work."""
-    surveyed = run_survey(config, _ROUNDS)
-    findings = [*map(_of_signal, surveyed), _layout(config), *_ports(config)]
+    findings = [*asyncio.run(_examine(config)), _layout(config), *_ports(config)]
     if args.json:
         print(msgspec.json.encode({"findings": findings}).decode())
     else:
         print("\n".join(_line(finding) for finding in findings))
     return int(any(finding.state in _TO_FIX for finding in findings))
+
+
+async def _examine(config: Config) -> list[Finding]:
+    """Look at every signal, and at every probe while they are attached for it."""
+    probes = Probes(config.probes, paths=config.paths)
+    try:
+        surveyed = await survey(config, _ROUNDS, probes)
+        spells = await probes.spell(_SPELL_S)
+        readings = max(1, _ROUNDS)
+        own_s = probes.own_s()
+        of_probes = [
+            _of_probe(name, status, spells.get(name), own_s.get(name, 0.0) / readings)
+            for name, status in probes.status().items()
+        ]
+    finally:
+        probes.off("stopped")
+    return [*map(_of_signal, surveyed), *of_probes]
+
+
+def _of_probe(name: str, status: ProbeStatus, spell: Spell | None, own_s: float) -> Finding:
+    state = "ok" if status.state is State.ON else str(status.state)
+    cost_ns = CostBook(Trap())
+    cost_ns.calibrate({name: spell} if spell is not None else {})
+    known = name in cost_ns.ns_per_event or name in BY_UPROBE
+    runs = spell.runs / _SPELL_S if spell is not None else 0.0
+    cost = f"{cost_ns.event_ns(name):.0f} ns an event" if known else "no event yet"
+    reason = status.reason or f"{cost}, {runs:.0f} events/s now"
+    return Finding(
+        f"probe {name}",
+        f"eBPF probe {name}",
+        "kernel",
+        state,
+        reason,
+        "",
+        round(own_s * 1e3, 3) if status.state is State.ON else None,
+        ns_per_event=round(cost_ns.event_ns(name)) if known and state == "ok" else None,
+    )
 
 
 def _of_signal(surveyed: Surveyed) -> Finding:

@@ -16,6 +16,7 @@ from agent.duration import parse_duration_s
 from agent.errors import ConfigError
 from agent.host.cgroups import WalkLimits
 from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
+from agent.probelist import ProbeSettings, known
 
 ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
 EXPORT_OFF = "off"
@@ -39,6 +40,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cgroup_depth: int = 16
     cgroup_count: int = 1000
     log_level: str = "info"
+    ebpf_enabled: bool = True
+    ebpf_probes: tuple[str, ...] = ()
+    ebpf_cuda: bool = False
+    ebpf_watch: tuple[int, ...] = ()
+    ebpf_serving: tuple[str, ...] = ()
+    ebpf_own_budget: float = 0.03
+    ebpf_imposed_budget: float = 0.01
 
     @property
     def metrics_url(self) -> str:
@@ -56,6 +64,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WalkLimits(self.cgroup_depth, self.cgroup_count)
 
     @property
+    def probes(self) -> ProbeSettings:
+        """Return what is said of the eBPF probes."""
+        enabled = self.ebpf_enabled and "ebpf" not in self.disable
+        return ProbeSettings(enabled, self.ebpf_probes, self.ebpf_cuda, self.ebpf_watch)
+
+    @property
     def node(self) -> str:
         """Return the name of this host as spans and metrics carry it."""
         return self.host_name or socket.gethostname()
@@ -64,6 +78,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DURATIONS = ("interval", "export_interval", "deadline")
 URLS = ("forward", "export")
 PORTS = ("otlp_port", "metrics_port")
+LISTS = ("disable", "ebpf_probes", "ebpf_watch", "ebpf_serving")
+SHARES = ("ebpf_own_budget", "ebpf_imposed_budget")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -124,8 +140,9 @@ def _build(values: dict[str, object]) -> Config:
     for key in DURATIONS:
         if key in values:
             values[key] = parse_duration_s(str(values[key]))
-    if isinstance(values.get("disable"), str):
-        values["disable"] = [part for part in re.split(r"[,\s]+", str(values["disable"])) if part]
+    for key in LISTS:
+        if isinstance(values.get(key), str):
+            values[key] = [part for part in re.split(r"[,\s]+", str(values[key])) if part]
     try:
         config = msgspec.convert(values, Config, strict=False)
     except msgspec.ValidationError as exc:
@@ -146,10 +163,17 @@ def _validate(config: Config) -> None:
     if config.log_level not in LOG_LEVELS:
         hint = suggestion(config.log_level, LOG_LEVELS)
         raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}{hint}")
-    names = [entry.name for entry in COLLECTORS]
-    for name in config.disable:
+    for key in SHARES:
+        if not 0 < getattr(config, key) <= 1:
+            raise ConfigError(f"{key} must be a share, such as 0.03")
+    _check_names("disable: no collector", config.disable, [entry.name for entry in COLLECTORS])
+    _check_names("ebpf_probes: no probe", config.ebpf_probes, known())
+
+
+def _check_names(problem: str, given: Iterable[str], names: list[str]) -> None:
+    for name in given:
         if name not in names:
-            raise ConfigError(f"disable: no collector {name!r}{suggestion(name, names)}")
+            raise ConfigError(f"{problem} {name!r}{suggestion(name, names)}")
 
 
 def _check_url(key: str, url: str) -> None:

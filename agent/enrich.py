@@ -74,6 +74,30 @@ class Enricher:
             except _Miss as miss:
                 self.misses[str(miss)] += n_spans
 
+    @property
+    def seen(self) -> int:
+        """Spans that came by so far."""
+        return self.joined + self.misses.total()
+
+    def local_pid(self, resource: resource_pb2.Resource) -> int | None:
+        """Return the process that a resource names, if it was found on this host."""
+        for pair in resource.attributes:
+            if pair.key == PROCESS_PID:
+                pid = pair.value.int_value
+                return pid if pid in self._cache and self._is_here(resource) else None
+        return None
+
+    def _is_here(self, resource: resource_pb2.Resource) -> bool:
+        return any(
+            pair.key == HOST_NAME and pair.value.string_value == self._host_name
+            for pair in resource.attributes
+        )
+
+    def recent_pids(self, within_s: float = 120.0) -> list[int]:
+        """Return the processes that sent spans lately, the latest first."""
+        since_s = self._monotonic_s() - within_s
+        return [pid for pid, known in reversed(list(self._cache.items())) if known.read_s > since_s]
+
     def own_samples(self) -> list[Sample]:
         """Return the counts of misses as samples."""
         now = time.time_ns()

@@ -13,6 +13,7 @@ from importlib import metadata
 
 from aiohttp import web
 
+from agent import kernelside
 from agent.collectors.base import CollectorContext
 from agent.config import Config
 from agent.enrich import Enricher
@@ -45,14 +46,19 @@ class Supervisor:
         self._board = Board()
         self._senders = _senders(config)
         self._ports: dict[str, int] = {}
-        self._watched = watches(_context(config), config.deadline, config.disable)
-        enricher = Enricher(config.paths, _hierarchies(config), config.node)
-        self._receiver = Receiver(Intake(enricher, self._senders.get(SPANS_PIPE)).accept)
+        hierarchies = _hierarchies(config)
+        enricher = Enricher(config.paths, hierarchies, config.node)
+        self._kernel = kernelside.build(config, enricher, hierarchies)
+        intake = Intake(enricher, self._senders.get(SPANS_PIPE), self._kernel.annotate)
+        self._receiver = Receiver(intake.accept)
+        context = CollectorContext(config.paths, config.walk_limits, probes=self._kernel.probes)
+        self._watched = watches(context, config.deadline, config.disable)
         self._exporters = self._build_exporters()
         self._board.add_source(lambda: disabled_samples(config.disable, time.time_ns()))
         for watched in self._watched:
             self._board.add_source(watched.watch.own_samples)
         self._board.add_source(enricher.own_samples)
+        self._board.add_source(self._kernel.own_samples)
         self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
 
     def _build_exporters(self) -> list[Exporter]:
@@ -85,6 +91,7 @@ class Supervisor:
         self._receiver.register(app)
         intake = Listener(app, self._config.listen)
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as running:
+            running.push_async_callback(asyncio.to_thread, self._kernel.probes.off, "stopped")
             sending = [group.create_task(sender.run()) for sender in self._senders.values()]
             running.push_async_callback(self._close_senders, sending)
             for exporter in self._exporters:
@@ -94,6 +101,9 @@ class Supervisor:
             running.push_async_callback(intake.stop)
             collecting = [self._start(group, watched) for watched in self._watched]
             running.callback(_cancel, collecting)
+            await self._kernel.control.start()
+            running.push_async_callback(self._kernel.control.stop)
+            running.callback(_cancel, self._kernel.start(group))
             ready(self._ports)
             await self._stopping.wait()
             _log.info("event=draining")
@@ -120,10 +130,6 @@ def _senders(config: Config) -> dict[str, Sender]:
     if config.metrics_url:
         senders[otlp_exporter.PIPE] = Sender(config.metrics_url)
     return senders
-
-
-def _context(config: Config) -> CollectorContext:
-    return CollectorContext(config.paths, config.walk_limits)
 
 
 def _hierarchies(config: Config) -> Hierarchies:

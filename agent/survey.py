@@ -9,6 +9,7 @@ from agent.collectors.base import CollectorContext
 from agent.collectors.watch import SignalStatus
 from agent.config import Config
 from agent.pipeline import Watched, watches
+from agent.probes import Probes
 from agent.telemetry.model import Sample, SignalState
 
 
@@ -24,9 +25,9 @@ class Surveyed:
     cost_s: float
 
 
-async def survey(config: Config, rounds: int) -> list[Surveyed]:
+async def survey(config: Config, rounds: int, probes: Probes) -> list[Surveyed]:
     """Collect every signal some times, one after the other; disabled ones come last."""
-    context = CollectorContext(config.paths, config.walk_limits)
+    context = CollectorContext(config.paths, config.walk_limits, probes=probes)
     every = watches(context, config.deadline)
     on = [await _one(w, rounds) for w in every if w.entry.name not in config.disable]
     return on + [_disabled(w) for w in every if w.entry.name in config.disable]
@@ -52,5 +53,9 @@ def _disabled(watched: Watched) -> Surveyed:
 
 
 def run_survey(config: Config, rounds: int = 1) -> list[Surveyed]:
-    """Collect every signal, from outside a loop."""
-    return asyncio.run(survey(config, rounds))
+    """Collect every signal, from outside a loop; no probe stays."""
+    probes = Probes(config.probes, paths=config.paths)
+    try:
+        return asyncio.run(survey(config, rounds, probes))
+    finally:
+        probes.off("stopped")

@@ -8,6 +8,7 @@ from typing import Protocol
 from agent.errors import AgentError
 from agent.host.cgroups import WalkLimits
 from agent.host.paths import HostPaths
+from agent.probes import Probes
 from agent.telemetry.model import Sample, SignalState
 
 
@@ -48,3 +49,5 @@ class CollectorContext:
     walk_limits: WalkLimits = field(default_factory=WalkLimits)
     max_open_files: int = 1024
     now_unix_ns: Callable[[], int] = time.time_ns
+    probes: Probes | None = None
+    """The agent's probes; a collector that is given none makes its own."""

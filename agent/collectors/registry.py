@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agent.collectors.base import Collector, CollectorContext
 from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.cpu import CpuCollector
+from agent.collectors.ebpf import EbpfCollector
 from agent.collectors.gpu import GpuCollector
 from agent.collectors.memory import MemoryCollector
 from agent.collectors.psi import PsiCollector
@@ -57,5 +58,12 @@ COLLECTORS: tuple[Entry, ...] = (
         "NVML",
         GpuCollector.METRICS,
         GpuCollector,
+    ),
+    Entry(
+        "ebpf",
+        "run-queue delay of every cgroup, and who had the CPU meanwhile",
+        "eBPF probes in the kernel",
+        EbpfCollector.METRICS,
+        EbpfCollector,
     ),
 )

@@ -1,5 +1,7 @@
 """Prometheus text of a set of samples.
 
+Histograms have classic bounds: every power of two seconds from 1 µs to 16 s.
+
 Names follow OpenTelemetry's "Prometheus and OpenMetrics Compatibility": `_` for what is no letter
 or digit, the unit as suffix, `_ratio` for gauges of unit 1, `_total` for counters. Where users have
 dashboards for another name (cAdvisor), it is exposed beside it with that exporter's labels.
@@ -8,17 +10,24 @@ dashboards for another name (cAdvisor), it is exposed beside it with that export
 import re
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from agent.telemetry.model import Attributes, AttributeValue, Sample
+from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
 from agent.telemetry.names import BY_NAME, CGROUP, Kind
 from agent.telemetry.names import Metric as CatalogueMetric
 
 _UNIT_SUFFIX = {"s": "seconds", "By": "bytes", "Cel": "celsius", "W": "watts", "J": "joules"}
 _ALIAS_LABEL = {CGROUP: "id"}
 """cAdvisor's label names for our attributes; others are left out of the alias."""
+_BOUND_EXPONENTS = range(-20, 5)
+"""The bounds of a classic histogram, the same for every series: 2^-20 s is about 1 µs."""
 
 
 def prometheus_name(metric: CatalogueMetric) -> str:
@@ -78,10 +87,33 @@ def _families(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]
 
 
 def _family(name: str, entry: CatalogueMetric, rows: list[tuple[dict[str, str], Sample]]) -> Metric:
+    if entry.kind is Kind.HISTOGRAM:
+        return _histogram(name, entry, rows)
     family = _empty(name, entry)
     for labels, sample in rows:
         family.add_sample(name, labels, sample.value)
     return family
+
+
+def _histogram(
+    name: str, entry: CatalogueMetric, rows: list[tuple[dict[str, str], Sample]]
+) -> Metric:
+    family = HistogramMetricFamily(name, entry.description)
+    for labels, sample in rows:
+        if sample.buckets is None:
+            continue
+        for bound, count in [*_cumulative(sample.buckets), ("+Inf", sample.value)]:
+            family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+        family.add_sample(f"{name}_count", labels, sample.value)
+        family.add_sample(f"{name}_sum", labels, sample.buckets.sum)
+    return family
+
+
+def _cumulative(buckets: Buckets) -> Iterator[tuple[str, float]]:
+    """Yield each bound and how many values lie below it."""
+    for exponent in _BOUND_EXPONENTS:
+        whole = max(exponent - buckets.first, 0)
+        yield repr(2.0**exponent), buckets.below + sum(buckets.counts[:whole])
 
 
 def _alias_labels(sample: Sample) -> dict[str, str]:

@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
-from agent.telemetry.model import Attributes, AttributeValue, Sample
+from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
 from agent.telemetry.names import BY_NAME, Kind
 
 SCOPE_NAME = "tailcause.agent"
@@ -41,6 +41,9 @@ def _by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 def _fill(metric: metrics_pb2.Metric, name: str, samples: list[Sample]) -> None:
     entry = BY_NAME[name]
     metric.name, metric.unit, metric.description = entry.name, entry.unit, entry.description
+    if entry.kind is Kind.HISTOGRAM:
+        _fill_histogram(metric, samples)
+        return
     if entry.kind is Kind.GAUGE:
         data_points = metric.gauge.data_points
     else:
@@ -54,6 +57,33 @@ def _fill(metric: metrics_pb2.Metric, name: str, samples: list[Sample]) -> None:
             point.start_time_unix_nano = sample.start_unix_ns
         point.as_double = sample.value
         _set_attributes(point.attributes, sample.attributes)
+
+
+def _fill_histogram(metric: metrics_pb2.Metric, samples: list[Sample]) -> None:
+    """Write exponential histograms of scale 0: their bucket i holds values from 2^i up to 2^(i+1)."""
+    histogram = metric.exponential_histogram
+    histogram.aggregation_temporality = _CUMULATIVE
+    for sample in samples:
+        if sample.buckets is None:
+            continue
+        counts, first = _without_empty_ends(sample.buckets)
+        point = histogram.data_points.add()
+        point.start_time_unix_nano = sample.start_unix_ns
+        point.time_unix_nano = sample.time_unix_ns
+        point.count, point.sum, point.scale = int(sample.value), sample.buckets.sum, 0
+        point.zero_count = sample.buckets.below
+        point.zero_threshold = 2.0**sample.buckets.first
+        point.positive.offset = first
+        point.positive.bucket_counts.extend(counts)
+        _set_attributes(point.attributes, sample.attributes)
+
+
+def _without_empty_ends(buckets: Buckets) -> tuple[tuple[int, ...], int]:
+    """Return the buckets from the first to the last that has a value, and the first one's index."""
+    used = [index for index, count in enumerate(buckets.counts) if count]
+    if not used:
+        return (), 0
+    return buckets.counts[used[0] : used[-1] + 1], buckets.first + used[0]
 
 
 def _set_attributes(target: Any, source: Attributes) -> None:

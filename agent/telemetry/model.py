@@ -21,10 +21,23 @@ class SignalState(StrEnum):
     FAILED = "failed"
 
 
+class Buckets(msgspec.Struct, frozen=True):
+    """The counts of a cumulative histogram whose bucket i holds values from 2^(first+i) to 2^(first+i+1).
+
+    `below` counts the values under 2^first.
+    """
+
+    first: int
+    counts: tuple[int, ...]
+    below: int
+    sum: float
+
+
 class Sample(msgspec.Struct, frozen=True):
     """One value of one metric of the catalogue, as a collector reads it.
 
-    `start_unix_ns` is when a counter began counting (0: unknown); gauges leave it at 0.
+    `start_unix_ns` is when a counter began counting (0: unknown); gauges leave it at 0. The value of a
+    histogram is the number of its events, and `buckets` tells how they lie.
     """
 
     metric: str
@@ -32,6 +45,7 @@ class Sample(msgspec.Struct, frozen=True):
     time_unix_ns: int
     attributes: Attributes = {}
     start_unix_ns: int = 0
+    buckets: Buckets | None = None
 
 
 class Point(msgspec.Struct, frozen=True):

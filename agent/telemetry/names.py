@@ -15,6 +15,7 @@ class Kind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     UP_DOWN = "updowncounter"
+    HISTOGRAM = "histogram"
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -60,6 +61,20 @@ SIGNAL = "tailcause.signal.name"
 SIGNAL_STATE = "tailcause.signal.state"
 REASON = "reason"
 PIPE = "tailcause.pipe"
+AGGRESSOR = "tailcause.aggressor.path"
+"""Path of the cgroup that had the CPU; "idle" where nobody had it, "other" for a cgroup without a number."""
+PROBE = "tailcause.probe.name"
+PROBE_STATE = "tailcause.probe.state"
+COST_KIND = "tailcause.probe.cost.kind"
+"""`imposed` on whoever triggers the probe, or `own`: what reading it takes the agent."""
+OUTCOME = "outcome"
+DEVICE = "system.device"
+DISK_OPERATION = "disk.io.direction"
+PEER = "network.peer.address"
+GPU_API = "tailcause.gpu.api"
+GPU_API_KIND = "tailcause.gpu.api.kind"
+STALL = "tailcause.memory.stall"
+"""`reclaim` and `compaction` for a page, `limit` for room below the cgroup's own limit."""
 HW_ID = "hw.id"
 HW_NAME = "hw.name"
 HW_TYPE = "hw.type"
@@ -67,6 +82,22 @@ HW_STATE = "hw.state"
 GPU_TASK = "hw.gpu.task"
 
 _GPU = (HW_ID, HW_NAME)
+_CGROUP = (CGROUP, CONTAINER_ID)
+
+# -- the ledger of a span: attributes, in seconds ---------------------------------------------
+WAIT_PREFIX = "tailcause.wait."
+WAIT_PARTS = (
+    "cpu", "runqueue", "throttled", "disk", "network", "lock", "fault", "sleep", "gpu_sync",
+)  # fmt: skip
+"""What a thread can be doing. A part of a ledger that is not there was 0."""
+WAIT_UNEXPLAINED = "tailcause.wait.unexplained"
+"""The rest of the span's wall time; there on every span that has a ledger."""
+WAIT_SCOPE = "tailcause.wait.scope"
+"""Where a ledger comes from: `span` (its own thread), `steps` (the steps that it waited for), `process`."""
+WAIT_THREAD = "tailcause.wait.thread"
+"""Name of the thread whose waits these are, in scope `process`."""
+WAIT_PARTIAL = "tailcause.wait.partial"
+"""True where the ledger may hold others' waits or lack its own: moved between threads, or under an event loop."""
 
 # -- metrics ----------------------------------------------------------------------------------
 METRICS: tuple[Metric, ...] = (
@@ -221,6 +252,172 @@ METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         "Items lost in a pipe, by reason.",
         (PIPE, REASON),
+    ),
+    Metric(
+        "tailcause.runqueue.delay",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that threads of a cgroup waited for a CPU, without the time they were throttled.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.runqueue.throttled_time",
+        "s",
+        Kind.COUNTER,
+        "Time that threads of a cgroup could have run but for its quota, summed over threads.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.runqueue.wait_on.time",
+        "s",
+        Kind.COUNTER,
+        "Time that threads of a cgroup waited for a CPU that another cgroup had.",
+        (CGROUP, AGGRESSOR),
+    ),
+    Metric(
+        "tailcause.runqueue.involuntary_switches",
+        "{switch}",
+        Kind.COUNTER,
+        "Switches away from threads of a cgroup that could have gone on.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.blkio.queue_time",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that requests of a cgroup waited before they were given to the device.",
+        (CGROUP, DEVICE, DISK_OPERATION),
+    ),
+    Metric(
+        "tailcause.blkio.service_time",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that the device took for requests of a cgroup.",
+        (CGROUP, DEVICE, DISK_OPERATION),
+    ),
+    Metric(
+        "tailcause.tcp.rtt",
+        "s",
+        Kind.HISTOGRAM,
+        "Smoothed round-trip time of a cgroup's connections, sampled.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.tcp.retransmits",
+        "{segment}",
+        Kind.COUNTER,
+        "Segments that a cgroup's connections sent again.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.tcp.peer.rtt",
+        "s",
+        Kind.HISTOGRAM,
+        "Smoothed round-trip time of a cgroup's connections to one peer, sampled.",
+        (CGROUP, PEER),
+    ),
+    Metric(
+        "tailcause.tcp.peer.retransmits",
+        "{segment}",
+        Kind.COUNTER,
+        "Segments that a cgroup sent again to one peer.",
+        (CGROUP, PEER),
+    ),
+    Metric(
+        "tailcause.memory.stall_time",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that threads of a cgroup spent making room in memory themselves, stall by stall.",
+        (CGROUP, STALL),
+    ),
+    Metric(
+        "tailcause.memory.major_faults",
+        "{fault}",
+        Kind.COUNTER,
+        "Page faults of a cgroup that read a disk.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.memory.oom_victims",
+        "{kill}",
+        Kind.COUNTER,
+        "Processes of a cgroup that the out-of-memory killer chose, whoever's limit it was.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.gpu.api.time",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that threads of a cgroup spent in a CUDA call: of a launch, the time to enqueue it.",
+        (CGROUP, GPU_API, GPU_API_KIND),
+    ),
+    Metric(
+        "tailcause.gpu.launch.gap",
+        "s",
+        Kind.HISTOGRAM,
+        "Time between two launches of a thread of a cgroup.",
+        _CGROUP,
+    ),
+    Metric(
+        "tailcause.gpu.collective.time",
+        "s",
+        Kind.HISTOGRAM,
+        "Time that a process of a cgroup spent in an NCCL call.",
+        (CGROUP, PROCESS_PID, GPU_API, GPU_API_KIND),
+    ),
+    Metric(
+        "tailcause.probe.state",
+        "1",
+        Kind.GAUGE,
+        "1 for the state that an eBPF probe is in.",
+        (PROBE, PROBE_STATE),
+    ),
+    Metric(
+        "tailcause.probe.cost",
+        "s",
+        Kind.COUNTER,
+        "CPU time that a probe took, estimated from its events and their calibrated cost.",
+        (PROBE, COST_KIND),
+    ),
+    Metric(
+        "tailcause.probe.events",
+        "{event}",
+        Kind.COUNTER,
+        "How often the programs of a probe ran.",
+        (PROBE,),
+    ),
+    Metric(
+        "tailcause.probe.dropped",
+        "{event}",
+        Kind.COUNTER,
+        "What a probe could not count, by reason.",
+        (PROBE, REASON),
+    ),
+    Metric(
+        "tailcause.ledger.spans",
+        "{span}",
+        Kind.COUNTER,
+        "Spans and what became of their latency ledger.",
+        (OUTCOME,),
+    ),
+    Metric(
+        "tailcause.governor.own_cpu",
+        "1",
+        Kind.GAUGE,
+        "CPU that the agent uses, as a share of one core.",
+    ),
+    Metric(
+        "tailcause.governor.imposed_cpu",
+        "1",
+        Kind.GAUGE,
+        "CPU that the probes take from whoever triggers them, as a share of the CPU time in use.",
+    ),
+    Metric(
+        "tailcause.governor.sheds",
+        "{shed}",
+        Kind.COUNTER,
+        "How often a probe was taken off for its cost.",
+        (PROBE,),
     ),
     Metric(
         "tailcause.enrich.misses",

@@ -148,7 +148,7 @@ class Completions:
             },
         )
         try:
-            return await self._service.tenants.find(name)
+            return await self._service.tenants.find(name, span)
         finally:
             trace.close(span)
 

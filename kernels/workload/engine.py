@@ -29,10 +29,16 @@ class StoppedError(WorkloadError):
 
 
 class StepObserver(Protocol):
-    """Whoever wants to see the steps."""
+    """Whoever wants to see the steps; called in the engine's thread."""
 
-    def begin(self, step: Step, generations: Sequence[Generation]) -> Callable[[], None]:
-        """Open a record of a step in the engine's thread; calling the result closes it."""
+    def open(self) -> None:
+        """Begin a step; harmless when one has begun."""
+
+    def close(self, step: Step, generations: Sequence[Generation], *, go_on: bool) -> None:
+        """End the step that has begun, saying what was in it; with `go_on` the next one begins at the same moment."""
+
+    def drop(self) -> None:
+        """Forget a step that has begun; harmless without one."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ class Engine:
                     return admitted
                 if self._stopping and not self._waiting:
                     return None
+                self._ports.observer.drop()  # asleep is not a step
                 self._changed.wait(decision.ask_again_s)
 
     def _load(self) -> Load:
@@ -197,11 +204,15 @@ class Engine:
         self._step(Batch(0, tokens, past, np.ones_like(past)), self._running)
 
     def _step(self, batch: Batch, generations: Sequence[Generation]) -> None:
-        """Run one batch and hand out its tokens."""
-        finish = self._ports.observer.begin(self._shape(batch), generations)
+        """Run one batch and hand out its tokens.
+
+        While there is work one step begins where the last one ended: what lies between two batches (choosing tokens,
+        admitting requests, telling of the last step) holds up the requests as much as the batch itself.
+        """
+        self._ports.observer.open()
+        shape, served = self._shape(batch), tuple(generations)
         logits = self._ports.backend.forward(batch)
         chosen: list[int] = _greedy(logits)
-        finish()
         now_ns = self._ports.clock.now_ns()
         events = [
             self._accept(one, token, int(fresh), now_ns)
@@ -210,6 +221,7 @@ class Engine:
         ]
         # Rows are free before anyone hears of it: who asks again at once must find one.
         self._retire()
+        self._ports.observer.close(shape, served, go_on=bool(self._running))
         if events:
             self._ports.deliver(events)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
 from kernels.workload.clock import Clock
 from kernels.workload.completions import Service
@@ -57,11 +58,12 @@ def assemble(
 ) -> Service:
     """Wire the parts up in a running event loop; the engine is not started yet."""
     clock = Clock()
+    library = SpanLibrary()
     ports = Ports(
         backend=OnnxBackend(files.model, spec_of(settings), settings.max_running),
         policy=POLICIES[settings.batching](settings),
         clock=clock,
-        observer=StepSpans(tracing.tracer, clock),
+        observer=StepSpans(tracing, clock, library),
         deliver=_deliver_in(asyncio.get_running_loop()),
         failed=failed,
     )
@@ -71,7 +73,7 @@ def assemble(
         kv_tokens=settings.kv_tokens,
         max_admitted=settings.max_running + settings.max_queue,
         engine=Engine(ports, Limits(settings.max_running, settings.max_queue, settings.kv_tokens)),
-        tenants=TenantDirectory(files.tenants, settings.sql_threads),
+        tenants=TenantDirectory(files.tenants, settings.sql_threads, library),
         cache=PromptCache(settings.prompt_cache),
         metrics=Metrics(identity.model),
         tracer=tracing.tracer,

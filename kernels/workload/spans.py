@@ -1,6 +1,7 @@
 """The spans of requests and of engine steps, with the GenAI attributes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -14,8 +15,11 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ebpf.hook.library import SpanLibrary
 from kernels.workload.clock import Clock
 from kernels.workload.generation import Generation, Step
+from kernels.workload.ids import Ids
+from kernels.workload.tracing import Tracing
 
 Value = str | bool | int | float
 
@@ -82,29 +86,70 @@ class RequestTrace:
         return ended_ns - self.started_ns
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    ids: Ids
+    started_ns: int
+
+
 class StepSpans:
-    """A root span per engine step, linked to the requests in its batch."""
+    """A root span per engine step, linked to the requests in its batch.
 
-    def __init__(self, tracer: Tracer, clock: Clock) -> None:
-        self._tracer = tracer
+    A span is made after its step is over, and the next step pays for that; a step itself pays for a time stamp and the
+    marks of its edges.
+    """
+
+    def __init__(self, tracing: Tracing, clock: Clock, library: SpanLibrary) -> None:
+        self._tracer = tracing.tracer
+        self._ids = tracing.ids
         self._clock = clock
+        self._library = library
+        self._begun: _Begun | None = None
 
-    def begin(self, step: Step, generations: Sequence[Generation]) -> Callable[[], None]:
-        """Open a step's span in the engine's thread; calling the result ends it."""
+    def open(self) -> None:
+        """Mark the start of a step, unless one has begun."""
+        if self._begun is None:
+            ids = self._ids.reserve()
+            self._library.start(ids.trace_id, ids.span_id)
+            self._begun = _Begun(ids, self._clock.now_ns())
+
+    def close(self, step: Step, generations: Sequence[Generation], *, go_on: bool) -> None:
+        """Mark the end of the step, and the start of the next one; then make its span."""
+        begun = self._begun
+        if begun is None:
+            return
+        ended_ns = self._end(begun)
+        if go_on:
+            self.open()
         links = [
             Link(one.trace.get_span_context()) for one in generations if isinstance(one.trace, Span)
         ]
-        span = self._tracer.start_span(
+        self._ids.use(begun.ids)
+        self._tracer.start_span(
             "engine step",
             context=Context(),
-            attributes={
-                "tailcause.step.batch_size": step.batch_size,
-                "tailcause.step.prefill_tokens": step.prefill_tokens,
-                "tailcause.step.decode_tokens": step.decode_tokens,
-                "tailcause.step.context_tokens": step.context_tokens,
-                "tailcause.step.kv_used_ratio": step.kv_used_ratio,
-            },
+            attributes=_shape(step),
             links=links,
-            start_time=self._clock.now_ns(),
-        )
-        return lambda: span.end(self._clock.now_ns())
+            start_time=begun.started_ns,
+        ).end(ended_ns)
+
+    def drop(self) -> None:
+        """Forget the step that has begun."""
+        if self._begun is not None:
+            self._end(self._begun)
+
+    def _end(self, begun: _Begun) -> int:
+        ended_ns = self._clock.now_ns()
+        self._library.end(begun.ids.trace_id, begun.ids.span_id)
+        self._begun = None
+        return ended_ns
+
+
+def _shape(step: Step) -> Mapping[str, Value]:
+    return {
+        "tailcause.step.batch_size": step.batch_size,
+        "tailcause.step.prefill_tokens": step.prefill_tokens,
+        "tailcause.step.decode_tokens": step.decode_tokens,
+        "tailcause.step.context_tokens": step.context_tokens,
+        "tailcause.step.kv_used_ratio": step.kv_used_ratio,
+    }

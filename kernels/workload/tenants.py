@@ -7,10 +7,14 @@ without it every look-up reads and normalises every row, which is the classic wa
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from opentelemetry.trace import Span, SpanContext
+
+from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
 from kernels.workload.cache import build_once
 
@@ -73,16 +77,21 @@ def tenant_database(cache_dir: Path, rows: int, indexed: bool) -> Path:
 class TenantDirectory:
     """Look-ups in a few threads of their own, one connection each."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, library: SpanLibrary | None = None) -> None:
         self._path = path
+        self._library = library or SpanLibrary()
         self._local = threading.local()
         self._pool = ThreadPoolExecutor(
             threads, thread_name_prefix="sql", initializer=self._connect
         )
 
-    async def find(self, name: str) -> Tenant:
-        """Look a tenant up; ANYONE when the directory does not have it."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._find, name)
+    async def find(self, name: str, span: Span | None = None) -> Tenant:
+        """Look a tenant up; ANYONE when the directory does not have it.
+
+        `span` is the look-up's: its work is marked on the thread that does it.
+        """
+        work = self._find if span is None else self._find_for(span.get_span_context())
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, name)
 
     def close(self) -> None:
         """Give up queued look-ups; running ones end by themselves."""
@@ -91,6 +100,16 @@ class TenantDirectory:
     def _connect(self) -> None:
         # Nothing writes the file once it has its name, so that reads need no locks.
         self._local.connection = sqlite3.connect(f"file:{self._path}?mode=ro&immutable=1", uri=True)
+
+    def _find_for(self, ids: SpanContext) -> Callable[[str], Tenant]:
+        def find(name: str) -> Tenant:
+            self._library.start(ids.trace_id, ids.span_id)
+            try:
+                return self._find(name)
+            finally:
+                self._library.end(ids.trace_id, ids.span_id)
+
+        return find
 
     def _find(self, name: str) -> Tenant:
         rows = self._local.connection.execute(QUERY, (name,)).fetchall()

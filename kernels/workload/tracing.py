@@ -14,6 +14,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
 
+from kernels.workload.ids import ReservedIds
+
 log = logging.getLogger(__name__)
 
 QUEUE_SPANS = 16_384  # half a minute of a busy server, while the collector restarts
@@ -70,8 +72,12 @@ class Tracing:
 
     def __init__(self, identity: Identity) -> None:
         # Every request is a measurement: a caller's sampling decision must not hide it.
+        self.ids = ReservedIds()
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON, resource=_resource(identity), shutdown_on_exit=False
+            sampler=ALWAYS_ON,
+            resource=_resource(identity),
+            shutdown_on_exit=False,
+            id_generator=self.ids,
         )
         self._processor: BatchSpanProcessor | None = None
         self._exporter: CountingExporter | None = None

@@ -80,7 +80,7 @@ async def agent(*flags: str) -> AsyncIterator[Agent]:
     """Run an agent on free ports, at a quick pace."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "run", "--otlp-port", "0", "--metrics-port", "0", "--interval", "100ms",
-        "--export-interval", "200ms", *flags,
+        "--export-interval", "200ms", "--no-ebpf", *flags,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -144,7 +144,7 @@ async def test_metrics_are_pushed_with_states(until: Until) -> None:
     }
     assert states["cpu"] == "ok"
     assert states["gpu"] == "disabled"
-    assert set(states) == {"cpu", "memory", "psi", "cgroup", "gpu"}
+    assert set(states) == {"cpu", "memory", "psi", "cgroup", "gpu", "ebpf"}
     assert served.values("process.memory.usage")[0].value > 1e6
     assert served.values("system.cpu.time")[0].resource["host.name"] == socket.gethostname()
     assert served.values("system.cpu.time")[0].cumulative
@@ -256,7 +256,7 @@ def test_once_tells_every_signal() -> None:
     ended = command("once", "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     signals = {entry["signal"]: entry for entry in json.loads(ended.stdout)["signals"]}
-    assert set(signals) == {"cpu", "memory", "psi", "cgroup", "gpu"}
+    assert set(signals) == {"cpu", "memory", "psi", "cgroup", "gpu", "ebpf"}
     for entry in signals.values():
         assert bool(entry["samples"]) != bool(entry["reason"])
 

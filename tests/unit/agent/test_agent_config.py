@@ -91,4 +91,39 @@ def test_durations(text: str, seconds: float) -> None:
 
 def test_every_setting_has_a_flag() -> None:
     """A setting without a flag, or a flag without a setting, does not exist."""
-    assert [cli._key(option.flag) for option in cli.OPTIONS] == list(Config.__struct_fields__)
+    assert [cli._key(option) for option in cli.OPTIONS] == list(Config.__struct_fields__)
+
+
+def test_ebpf_section(tmp_path: Path) -> None:
+    """The probes have a section of their own, and lists may be written as text."""
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        '[ebpf]\nenabled = true\nprobes = ["sched", "span"]\ncuda = true\nwatch = [7]\n'
+    )
+    probes = load(file, {"TAILCAUSE_AGENT_EBPF_WATCH": "8, 9"}, {}).probes
+    assert (probes.enabled, probes.names, probes.cuda, probes.watch) == (
+        True,
+        ("sched", "span"),
+        True,
+        (8, 9),
+    )
+
+
+def test_no_ebpf_and_disable_mean_the_same() -> None:
+    """Either way there are no probes."""
+    assert not load(None, {}, {"ebpf_enabled": "false"}).probes.enabled
+    assert not load(None, {}, {"disable": "ebpf"}).probes.enabled
+    assert load(None, {}, {}).probes.enabled
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("ebpf_probes", "shed", "no probe 'shed'; did you mean 'sched'"),
+        ("ebpf_own_budget", "3", "ebpf_own_budget must be a share"),
+    ],
+)
+def test_wrong_probe_settings_are_told(key: str, value: str, told: str) -> None:
+    """A misspelt probe or a budget in percent is an error with what to write."""
+    with pytest.raises(ConfigError, match=told):
+        load(None, {}, {key: value})

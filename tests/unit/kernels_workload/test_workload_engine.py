@@ -29,15 +29,24 @@ class Bench:
 
     backend: OnnxBackend
     steps: list[Step] = field(default_factory=list)
+    edges: list[str] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(10**6))
     failed: threading.Event = field(default_factory=threading.Event)
     broken: bool = False
 
-    def begin(self, step: Step, _: Sequence[Generation]) -> Callable[[], None]:
+    def open(self) -> None:
+        """See a step begin."""
+        self.edges.append("open")
+
+    def close(self, step: Step, generations: Sequence[Generation], *, go_on: bool) -> None:
         """Observe a step."""
         self.steps.append(step)
-        return lambda: None
+        self.edges.append("close, go on" if go_on else "close")
+
+    def drop(self) -> None:
+        """See a step forgotten."""
+        self.edges.append("drop")
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Run a step once the gate lets it pass."""
@@ -146,6 +155,16 @@ def test_static_batches_hold_finished_rows(bench: Bench, start: Start) -> None:
     for inbox in inboxes:
         tokens_of(inbox)
     assert bench.batches == [4] * 9
+
+
+def test_one_step_begins_where_the_last_one_ended(bench: Bench, start: Start) -> None:
+    """There is no time between steps while there is work, and none is open while there is not."""
+    engine = start()
+    tokens_of(submit(engine, PROMPTS[0], 3)[1])
+    assert engine.stop(20)
+    busy = [edge for edge in bench.edges if edge != "drop"]
+    assert busy == ["open", "close, go on", "open", "close, go on", "open", "close"]
+    assert bench.edges[-1] in {"close", "drop"}
 
 
 def test_steps_are_observed_with_their_shape(bench: Bench, start: Start) -> None:
