@@ -4,8 +4,9 @@
 BIN := .venv/bin
 SETUP := bash deploy/setup.sh
 ARGS ?=
+C_FILES = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: help demo test acceptance lint format clean
+.PHONY: help demo test acceptance test-kernels bench-ebpf lint format clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,17 +23,28 @@ acceptance: ## every fault five times with different seeds (about 35 minutes)
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python tests/acceptance/run.py $(ARGS)
 
-lint: ## ruff, mypy --strict, import-linter
+test-kernels: ## boot a stock Debian 6.1 kernel under emulation and run the probes' tests there
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/python tests/kernels/run.py $(ARGS)
+
+bench-ebpf: ## cost of the probes beside runqlat and biolatency (ARGS=--quick for a minute's worth)
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/python -m tests.bench.bench_ebpf $(ARGS)
+
+lint: ## ruff, mypy --strict, import-linter, clang-format
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_FILES); \
+	else echo "clang-format is not installed: the C files were not checked"; fi
 
 format: ## let ruff format and fix what it can
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+	@clang-format -i $(C_FILES)
 
 clean: ## remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

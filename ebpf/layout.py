@@ -73,7 +73,7 @@ THREAD = Layout("tc_thread", f"=QQ6IIIIHHQQQII{WAITS}Q")
 DELAY = Layout("tc_delay", f"={SLOTS}QQQQ")
 PAIR = Layout("tc_pair", "=IIQ")
 SPAN = Layout("tc_span", f"=5Q4I{WAITS}Q")
-SAMPLE = Layout("tc_sample", f"=IIQQIIQ16s{WAITS}Q")
+SAMPLE = Layout("tc_sample", f"=IIQQIIQQ16s{WAITS}I")
 CALL_KEY = Layout("tc_call_key", "=4I")
 CALL_TIME = Layout("tc_call_time", f"={SLOTS}QQ")
 

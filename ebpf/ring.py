@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ebpf.history import KEPT_NS, History
-from ebpf.layout import SAMPLE, WAITS, Wait
+from ebpf.history import KEPT_NS, WAITS_BYTES, History
+from ebpf.layout import SAMPLE, Wait
 
 INTERVAL_S = 0.1
 """How often to sample."""
@@ -42,8 +42,10 @@ BLOCKED_WEIGHT = 0.5
 _HEAD_BYTES = 32  # tgid to asleep: unchanged while the thread goes on with the same thing
 _IDENTITY_BYTES = 16  # tgid, tid, start time
 _AT = struct.Struct("=Q")
+_FIELDS = struct.Struct("=IIQQIIQQ16s")  # SAMPLE without the waits, which are kept as they are
 _IDLE_CURRENT = frozenset((*BLOCKED, Wait.POLL, Wait.OTHER))
 _FRESH_NS = 10_000_000
+_USUAL_NS = 1_000_000_000
 _TOLERANCE_NS = 10_000
 _SWEEP_EVERY = 10
 
@@ -71,18 +73,60 @@ class ProcessWaits:
     """Among how many threads it was chosen."""
 
 
+class _Record:
+    """One sample of one thread, taken apart as far as needed."""
+
+    __slots__ = ("asleep", "at_ns", "base_ns", "comm", "current", "pid", "since_ns", "tid", "waits")
+
+    def __init__(self, raw: bytes) -> None:
+        (
+            self.pid, self.tid, _, self.since_ns, self.current, asleep, self.at_ns, total_ns, self.comm,
+        ) = _FIELDS.unpack_from(raw)  # fmt: skip
+        self.asleep = bool(asleep)
+        self.base_ns: int = self.since_ns - total_ns
+        self.waits = raw[-WAITS_BYTES:]
+
+    def begin(self) -> History:
+        """Begin a history with it."""
+        return History(self.since_ns, self.waits, self.current, self.at_ns, asleep=self.asleep)
+
+    def add_to(self, history: History) -> None:
+        """Go on with a history."""
+        history.add(self.since_ns, self.waits, self.current, self.at_ns, asleep=self.asleep)
+
+
 class _Thread:
     """A thread and its history; `base_ns`, its time of birth as its waits say it, must never change."""
 
-    __slots__ = ("base_ns", "comm", "doubted_base_ns", "head", "history", "pid", "tid")
+    __slots__ = (
+        "base_ns",
+        "comm",
+        "doubted_base_ns",
+        "head",
+        "history",
+        "pid",
+        "tid",
+        "usual",
+        "usual_ns",
+    )
 
-    def __init__(self, head: bytes, fields: tuple[int, ...]) -> None:
-        self.pid, self.tid = fields[0], fields[1]
-        self.comm = _text(fields[7])
+    def __init__(self, head: bytes, record: _Record) -> None:
+        self.pid, self.tid, self.comm = record.pid, record.tid, record.comm
         self.head = head
-        self.base_ns = _base_ns(fields)
+        self.base_ns = record.base_ns
         self.doubted_base_ns = -1
-        self.history = _begin(fields)
+        self.history = record.begin()
+        self.usual, self.usual_ns = 0.0, 0
+
+    def usual_work(self) -> float:
+        """Return its work of the last two minutes in microseconds, as of a second ago or less."""
+        history = self.history
+        if len(history) == 1 and history.current in _IDLE_CURRENT:
+            return 0.0
+        if history.seen_ns >= self.usual_ns + _USUAL_NS:
+            waits, _ = history.between(history.start_ns, history.seen_ns)
+            self.usual, self.usual_ns = sum(waits[wait] for wait in WORK), history.seen_ns
+        return self.usual
 
 
 class Ring:
@@ -152,39 +196,34 @@ class Ring:
         return ProcessWaits(
             pid=chosen.pid,
             tid=chosen.tid,
-            comm=chosen.comm,
+            comm=chosen.comm.rstrip(b"\0").decode(errors="replace"),
             wall_s=end_monotonic_s - start_monotonic_s,
             covered_s=covered_ns / 1e9,
             waits_s={Wait(wait): us / 1e6 for wait, us in enumerate(waits_us) if us > 0},
             threads=len(threads),
         )
 
-    def _take(self, head: bytes, record: bytes) -> None:
+    def _take(self, head: bytes, raw: bytes) -> None:
         """Take a sample of a thread that is new or has moved on."""
-        fields = SAMPLE.unpack(record)
+        record = _Record(raw)
         thread = self._by_identity.get(head[:_IDENTITY_BYTES])
         if thread is None:
-            self._admit(_Thread(head, fields))
-            return
-        if not self._update(thread, fields):
-            return
-        self._by_head.pop(thread.head, None)
-        self._by_head[head] = thread
-        thread.head, thread.comm = head, _text(fields[7])
+            self._admit(_Thread(head, record))
+        elif self._update(thread, record):
+            self._by_head.pop(thread.head, None)
+            self._by_head[head] = thread
+            thread.head, thread.comm = head, record.comm
 
-    def _update(self, thread: _Thread, fields: tuple[int, ...]) -> bool:
+    def _update(self, thread: _Thread, record: _Record) -> bool:
         """Add a sample to the history if the waits add up to the thread's time; begin anew if they twice do not."""
-        base_ns = _base_ns(fields)
-        if abs(base_ns - thread.base_ns) <= _TOLERANCE_NS:
-            thread.history.add(
-                fields[3], _microseconds(fields), fields[4], fields[6], asleep=bool(fields[5])
-            )
-        elif abs(base_ns - thread.doubted_base_ns) <= _TOLERANCE_NS:
+        if abs(record.base_ns - thread.base_ns) <= _TOLERANCE_NS:
+            record.add_to(thread.history)
+        elif abs(record.base_ns - thread.doubted_base_ns) <= _TOLERANCE_NS:
             self.dropped["restarted"] += 1
-            thread.base_ns, thread.history = base_ns, _begin(fields)
+            thread.base_ns, thread.history = record.base_ns, record.begin()
         else:
             self.dropped["torn"] += 1
-            thread.doubted_base_ns = base_ns
+            thread.doubted_base_ns = record.base_ns
             return False
         thread.doubted_base_ns = -1
         return True
@@ -231,9 +270,7 @@ class Ring:
 
 def _critical(threads: Iterable[_Thread], start_ns: int, end_ns: int) -> _Thread | None:
     """Return the thread that speaks for an interval; of equals the oldest."""
-    scored = [
-        (t, *_score_parts(t.history, start_ns, end_ns), _usual_work(t.history)) for t in threads
-    ]
+    scored = [(t, *_score_parts(t.history, start_ns, end_ns), t.usual_work()) for t in threads]
     most = max((usual for *_, usual in scored), default=0.0) or 1.0
     best = max(
         scored,
@@ -252,29 +289,5 @@ def _score_parts(history: History, start_ns: int, end_ns: int) -> tuple[float, f
     return sum(waits[wait] for wait in WORK), sum(waits[wait] for wait in BLOCKED)
 
 
-def _usual_work(history: History) -> float:
-    """Return the work of the last two minutes, microseconds."""
-    if len(history) == 1 and history.current in _IDLE_CURRENT:
-        return 0.0
-    waits, _ = history.between(history.start_ns, history.seen_ns)
-    return sum(waits[wait] for wait in WORK)
-
-
 def _overlaps(thread: _Thread, start_ns: int, end_ns: int) -> bool:
     return thread.history.start_ns < end_ns and start_ns < thread.history.seen_ns
-
-
-def _base_ns(fields: tuple[int, ...]) -> int:
-    return fields[3] - sum(fields[-WAITS:])
-
-
-def _microseconds(fields: tuple[int, ...]) -> list[int]:
-    return [ns // 1000 for ns in fields[-WAITS:]]
-
-
-def _begin(fields: tuple[int, ...]) -> History:
-    return History(fields[3], _microseconds(fields), fields[4], fields[6], asleep=bool(fields[5]))
-
-
-def _text(comm: object) -> str:
-    return comm.rstrip(b"\0").decode(errors="replace") if isinstance(comm, bytes) else ""

@@ -17,7 +17,7 @@
 static __always_inline bool tc_is_throttled(struct task_struct *task)
 {
 	if (bpf_core_field_exists(struct task_struct___throttle_each, throttled))
-		return BPF_CORE_READ((struct task_struct___throttle_each *)task, throttled);
+		return ((struct task_struct___throttle_each *)task)->throttled;
 	return task->se.cfs_rq->throttle_count > 0;
 }
 
@@ -61,7 +61,8 @@ static __always_inline void tc_add(struct tc_thread *thread, u32 wait, u64 ns)
 {
 	u64 place = wait;
 
-	__asm__ volatile("" : "+r"(place)); /* one register to be checked and used: what Linux 6.1's verifier can follow */
+	__asm__ volatile(""
+			 : "+r"(place)); /* one register to be checked and used: what Linux 6.1's verifier can follow */
 	if (place < TC_WAITS)
 		thread->wait_ns[place] += ns;
 }
@@ -69,9 +70,9 @@ static __always_inline void tc_add(struct tc_thread *thread, u32 wait, u64 ns)
 /* How much of the last `queued_ns` in a run queue was throttled: that of the whole absence when the thread left because
  * of the quota, else as long as its queue stood still since it left (it woke up into a throttled queue).
  */
-static __always_inline u64 tc_throttled(struct task_struct *task, struct tc_thread *thread, u64 queued_ns)
+static __always_inline u64 tc_throttled(struct tc_thread *thread, u64 throttle_clock_ns, u64 queued_ns)
 {
-	u64 stood_still = tc_throttle_clock(task) - thread->throttle_clock_ns;
+	u64 stood_still = throttle_clock_ns - thread->throttle_clock_ns;
 
 	return thread->throttled || stood_still > queued_ns ? queued_ns : stood_still;
 }

@@ -22,10 +22,10 @@
 
 /* What a uprobe's cookie says about the function that it sits on. */
 enum tc_call_cookie {
-	TC_CALL_API = 0xff,	    /* its place in the user side's table, from 1 */
-	TC_CALL_WAITS = 1 << 8,	    /* it returns when the GPU has got there */
-	TC_CALL_LAUNCH = 1 << 9,    /* it puts work on the GPU's queue */
-	TC_CALL_STEPPED = 1 << 10,  /* the kernel single-steps its first instruction */
+	TC_CALL_API = 0xff,	   /* its place in the user side's table, from 1 */
+	TC_CALL_WAITS = 1 << 8,	   /* it returns when the GPU has got there */
+	TC_CALL_LAUNCH = 1 << 9,   /* it puts work on the GPU's queue */
+	TC_CALL_STEPPED = 1 << 10, /* the kernel single-steps its first instruction */
 };
 
 enum tc_call_trap { TC_TRAP_ENTRY = 0, TC_TRAP_STEPPED = 1, TC_TRAP_RETURN = 2, TC_TRAPS = 3 };
@@ -131,7 +131,7 @@ static __always_inline void tc_wait_for_gpu(struct task_struct *task, struct tc_
 
 	if (thread->watching) {
 		queued_ns = task->sched_info.run_delay - thread->run_delay_ns;
-		tc_settle(thread, queued_ns, tc_throttled(task, thread, queued_ns), now);
+		tc_settle(thread, queued_ns, tc_throttled(thread, tc_throttle_clock(task), queued_ns), now);
 	}
 	thread->gpu_depth = depth;
 }
@@ -147,7 +147,7 @@ static __always_inline int tc_enter_call(struct pt_regs *context, bool by_proces
 	u64 now = bpf_ktime_get_ns(), cookie = bpf_get_attach_cookie(context), stack = PT_REGS_SP(context);
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	struct open_call *call = bpf_task_storage_get(&open_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct tc_call_key key = { .api = TC_GAP };
+	struct tc_call_key key = {.api = TC_GAP};
 	struct tc_thread *thread;
 
 	tc_count_trap(cookie & TC_CALL_STEPPED ? TC_TRAP_STEPPED : TC_TRAP_ENTRY);

@@ -10,7 +10,7 @@
 enum tc_hierarchy { TC_UNIFIED = 0, TC_CPU_CONTROLLER = 1 };
 
 struct tc_config {
-	u32 cgroup_hierarchy;	      /* enum tc_hierarchy */
+	u32 cgroup_hierarchy; /* enum tc_hierarchy */
 	u32 reserved;
 	u8 syscall_wait[TC_SYSCALLS]; /* class of wait of each system call of this architecture */
 };

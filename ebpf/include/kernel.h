@@ -46,6 +46,7 @@ enum {
 
 #define TASK_UNINTERRUPTIBLE 0x2
 #define PF_MEMALLOC 0x800
+#define MAX_RT_PRIO 100
 #define PF_KTHREAD 0x200000
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -79,12 +80,15 @@ struct cfs_rq {
 };
 
 struct sched_entity {
+	u64 sum_exec_runtime;
+	u64 prev_sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 };
 
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
+	int prio;
 	int pid;
 	int tgid;
 	char comm[16];

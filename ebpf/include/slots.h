@@ -10,7 +10,7 @@
 
 #define TC_SLOTS 40
 #define TC_UNITS_PER_NS_SHIFT 32
-#define TC_UNITS_PER_NS 4611686018ULL /* 2^30 / 10^9 * 2^32, rounded */
+#define TC_UNITS_PER_NS 4611686019ULL /* 2^30 / 10^9 * 2^32, rounded up: whole nanoseconds on a bound belong above it */
 
 static __always_inline u32 tc_log2(u64 value)
 {

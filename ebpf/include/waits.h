@@ -41,9 +41,9 @@ struct tc_thread {
 	struct tc_holder holders[TC_HOLDERS]; /* who had the CPU before this thread got it, the last one first */
 	u32 cgroup_slot;
 	u32 reserved;
-	u32 generation;	    /* of `watched` when `watching` was last decided; 0: never */
-	u16 watching;	    /* enum tc_watching, together */
-	u16 throttled;	    /* it left the CPU because its cgroup's quota was used up */
+	u32 generation;	       /* of `watched` when `watching` was last decided; 0: never */
+	u16 watching;	       /* enum tc_watching, together */
+	u16 throttled;	       /* it left the CPU because its cgroup's quota was used up */
 	u64 throttle_clock_ns; /* its run queue's throttled time when it last left the CPU */
 
 	/* for watched threads: wait[] holds all time up to `since_ns` but for `pending_ns` */

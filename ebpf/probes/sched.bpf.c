@@ -48,7 +48,7 @@ static __noinline int write_back(u32 victim, u32 aggressor, u64 ns)
 	return 0;
 }
 
-/* Who had this CPU last, and since when the present one has it. */
+/* Who had this CPU last; `since_ns` is when a real-time thread got it. */
 struct cpu {
 	u64 since_ns;
 	struct tc_holder holders[TC_HOLDERS];
@@ -62,11 +62,8 @@ struct {
 } cpus SEC(".maps");
 
 /* Note that `slot` has had the CPU until now. */
-static __always_inline void note_holder(struct cpu *cpu, u32 slot, u64 now)
+static __always_inline void note_holder(struct cpu *cpu, u32 slot, u64 ran_ns)
 {
-	u64 ran_ns = now - cpu->since_ns;
-
-	cpu->since_ns = now;
 	if (cpu->holders[0].slot == slot) {
 		ran_ns += cpu->holders[0].ran_ns;
 	} else {
@@ -146,10 +143,10 @@ static __always_inline void decide_watching(struct task_struct *task, struct tc_
 }
 
 /* Returns the slot of the cgroup that leaves the CPU. */
-static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 now)
+static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 *now)
 {
 	struct tc_thread *thread;
-	u64 delay_ns, queued_ns, throttled_ns, id;
+	u64 delay_ns, queued_ns, throttled_ns, clock_ns, id;
 	bool first;
 
 	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -160,7 +157,9 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 no
 	first = !thread->cgroup_id;
 	delay_ns = task->sched_info.run_delay;
 	queued_ns = delay_ns - thread->run_delay_ns;
-	throttled_ns = tc_throttled(task, thread, queued_ns);
+	clock_ns = tc_throttle_clock(task);
+	throttled_ns = tc_throttled(thread, clock_ns, queued_ns);
+	thread->throttle_clock_ns = clock_ns;
 	thread->run_delay_ns = delay_ns;
 	id = tc_cgroup_id(task);
 	if (id != thread->cgroup_id) {
@@ -173,11 +172,11 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 no
 	}
 	decide_watching(task, thread);
 	if (thread->watching) {
-		tc_settle(thread, queued_ns, throttled_ns, now);
+		*now = bpf_ktime_get_ns();
+		tc_settle(thread, queued_ns, throttled_ns, *now);
 		thread->reason = tc_reason(task, runnable);
 	}
 	thread->throttled = runnable && tc_is_throttled(task);
-	thread->throttle_clock_ns = tc_throttle_clock(task);
 	return thread->cgroup_slot;
 }
 
@@ -189,18 +188,34 @@ static __always_inline void enter(struct task_struct *task, struct cpu *cpu, u64
 		return;
 	__builtin_memcpy(thread->holders, cpu->holders, sizeof(thread->holders));
 	if (thread->watching)
-		tc_enter(thread, now);
+		tc_enter(thread, now ? now : bpf_ktime_get_ns());
+}
+
+/* How long the thread had the CPU. The fair scheduler keeps count; for a real-time thread we do. */
+static __always_inline u64 ran_for(struct task_struct *task, struct cpu *cpu)
+{
+	u64 before = task->se.prev_sum_exec_runtime;
+
+	if (task->prio < MAX_RT_PRIO)
+		return bpf_ktime_get_ns() - cpu->since_ns;
+	asm volatile("" : "+r"(before)); /* or clang merges this load with the one above, which no verifier takes */
+	return task->se.sum_exec_runtime - before;
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next, bool runnable)
 {
 	u32 zero = 0;
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &zero);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = 0;
 
 	if (!cpu)
 		return 0;
-	note_holder(cpu, prev->pid ? leave(prev, runnable, now) : TC_IDLE, now);
+	if (prev->pid)
+		note_holder(cpu, leave(prev, runnable, &now), ran_for(prev, cpu));
+	else /* who waits now began to wait while it was idle */
+		note_holder(cpu, TC_IDLE, ~0U);
+	if (next->prio < MAX_RT_PRIO)
+		cpu->since_ns = bpf_ktime_get_ns();
 	if (next->pid)
 		enter(next, cpu, now);
 	return 0;

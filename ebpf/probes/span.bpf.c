@@ -48,7 +48,7 @@ static __always_inline struct tc_thread *current_thread(u64 now)
 	if (thread->watching) {
 		/* run_delay is looked at, not taken: the switch still has to count it for the cgroup */
 		queued_ns = task->sched_info.run_delay - thread->run_delay_ns;
-		tc_settle(thread, queued_ns, tc_throttled(task, thread, queued_ns), now);
+		tc_settle(thread, queued_ns, tc_throttled(thread, tc_throttle_clock(task), queued_ns), now);
 		thread->watching |= TC_WATCH_SPANS;
 		return thread;
 	}

@@ -85,7 +85,7 @@ int walk_threads(struct bpf_iter__task *context)
 	}
 	if (running) {
 		queued_ns = task->sched_info.run_delay - copy.run_delay_ns;
-		tc_divide(&copy, queued_ns, tc_throttled(task, &copy, queued_ns));
+		tc_divide(&copy, queued_ns, tc_throttled(&copy, tc_throttle_clock(task), queued_ns));
 	}
 	sample.since_ns = copy.since_ns;
 	sample.current = current_wait(task, &copy, running);
@@ -95,7 +95,10 @@ int walk_threads(struct bpf_iter__task *context)
 	sample.started_ns = task->start_boottime;
 	sample.at_ns = bpf_ktime_get_ns();
 	BPF_CORE_READ_STR_INTO(&sample.comm, task, comm);
-	__builtin_memcpy(sample.wait_ns, copy.wait_ns, sizeof(sample.wait_ns));
+	for (int i = 0; i < TC_WAITS; i++) {
+		sample.total_ns += copy.wait_ns[i];
+		sample.wait_us[i] = copy.wait_ns[i] / 1000;
+	}
 	failed = bpf_seq_write(context->meta->seq, &sample, sizeof(sample));
 	if (failed && failed != -TC_EOVERFLOW)
 		tc_count(&stats.events_lost);

@@ -13,8 +13,9 @@ struct tc_sample {
 	u32 current;	/* enum tc_wait: where its time goes since then, as far as can be told */
 	u32 asleep;	/* it is certainly not waiting for a CPU */
 
-	u64 at_ns; /* when this was looked at */
+	u64 at_ns;    /* when this was looked at */
+	u64 total_ns; /* sum of the waits: grows exactly as `since_ns` does, or this was read while it changed */
 	char comm[16];
-	u64 wait_ns[TC_WAITS]; /* all time up to `since_ns`, from when the thread was first watched */
+	u32 wait_us[TC_WAITS]; /* all time up to `since_ns`, from when the thread was first watched; wraps */
 };
-_Static_assert(sizeof(struct tc_sample) == 152, "ebpf/layout.py mirrors this");
+_Static_assert(sizeof(struct tc_sample) == 112, "ebpf/layout.py mirrors this");

@@ -27,9 +27,18 @@ class Engine:
     def sample(self) -> bytes:
         """Return the thread as of its last switch."""
         waits = [0] * WAITS
-        waits[Wait.POLL] = 4 * S
+        waits[Wait.POLL] = 4_000_000
         return SAMPLE.pack(
-            20, 20, 5, self.now_ns - 6 * S, Wait.CPU, 0, time.monotonic_ns(), b"engine", *waits
+            20,
+            20,
+            5,
+            self.now_ns - 6 * S,
+            Wait.CPU,
+            0,
+            time.monotonic_ns(),
+            4 * S,
+            b"engine",
+            *waits,
         )
 
 
