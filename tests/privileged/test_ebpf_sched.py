@@ -195,7 +195,7 @@ class Neighbours:
 def test_aggressor_is_named_and_the_decoy_is_not(session: Session) -> None:
     """Who hogs the victim's CPU gets the blame; who is as busy on another CPU gets none at all.
 
-    Whoever slips in last is blamed for a whole wait, so a machine with other work gets more tries.
+    Where other work takes part of that CPU, the aggressor is due its part of what the victim left of it, no more.
     """
     other_cpu = min(os.sched_getaffinity(0))
     with (
@@ -204,16 +204,15 @@ def test_aggressor_is_named_and_the_decoy_is_not(session: Session) -> None:
         running(HOG, 1, decoy, other_cpu),
     ):
         neighbours = Neighbours(session, victim, aggressor, decoy)
-        shares, alone = [0.0], [0.0]
-        while max(shares) < loosely(0.9, 0.7) and len(shares) <= TRIES:
+        best = 0.0
+        for _ in range(TRIES):
             blame, counted, got = neighbours.let_victim_run()
             assert counted.probe.sum_s == pytest.approx(blame.all_s, rel=0.001, abs=1e-6)
             assert blame.decoy_s == 0
-            shares.append(blame.aggressor_s / blame.all_s)
-            alone.append(got)
-    if max(shares) < loosely(0.9, 0.7) and max(alone) < 0.98:
-        pytest.skip("needs a CPU that the rest of the machine leaves alone")
-    assert max(shares) >= loosely(0.9, 0.7)
+            best = max(best, blame.aggressor_s / blame.all_s / min(got, 1.0))
+            if best >= loosely(0.9, 0.7):
+                break
+    assert best >= loosely(0.9, 0.7)
 
 
 def test_matrix_and_histograms_hold_the_same_time(session: Session) -> None:

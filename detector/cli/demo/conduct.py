@@ -11,7 +11,7 @@ from detector.cli.demo.counter import ThrottledCounter, cpu_mount, throttled_rea
 from detector.cli.demo.guard import cancel, guarded
 from detector.cli.demo.observe import IncidentLine, Observed, Observer
 from detector.cli.demo.parts import Layout
-from detector.cli.demo.plan import Fault, without_cgroups
+from detector.cli.demo.plan import NEEDS_CGROUP, Fault, without_cgroups
 from detector.cli.demo.processes import Fleet
 from detector.cli.demo.view import Phase, View
 from detector.errors import CannotStartError
@@ -89,9 +89,9 @@ class Conductor:
         if cgroup and mount:
             self.counter = ThrottledCounter(throttled_reader(mount, cgroup))
             self._tasks.append(asyncio.create_task(self.counter.run(), name="count throttling"))
-        elif self.layout.plan.fault is Fault.CPU_QUOTA:
+        elif self.layout.plan.fault in NEEDS_CGROUP:
             raise CannotStartError(
-                "the workload got no cgroup, so there is no quota to inject: "
+                "the workload got no cgroup, so the fault cannot be injected: "
                 "run as root, or `tailcause demo --fault bad-deploy`"
             )
 

@@ -88,6 +88,8 @@ def judge(facts: Facts, report: Report | None) -> Judgement:
         checks += _check_quota(facts, report)
     if facts.fault is Fault.BAD_DEPLOY:
         checks += _check_deploy(injected, report)
+    if facts.fault is Fault.NOISY_NEIGHBOUR:
+        checks += _check_neighbour(injected, report)
     return _conclude(checks, open_end=onset.ok and report.verdict is Verdict.INCONCLUSIVE)
 
 
@@ -160,6 +162,15 @@ def _check_deploy(injected: Truth, report: Report) -> list[Check]:
     named = top is not None and len(revision) >= _SHORTEST_REVISION and _names(top, revision)
     blamed = "none" if top is None else (revision if named else top.target)
     return [_check_kind("deploy", top), Check("revision", revision, blamed, ok=named)]
+
+
+def _check_neighbour(injected: Truth, report: Report) -> list[Check]:
+    top = report.causes[0] if report.causes else None
+    blamed = top.target if top else "none"
+    return [
+        _check_kind("noisy_neighbour", top),
+        Check("aggressor", injected.target, blamed, ok=blamed == injected.target),
+    ]
 
 
 def _check_kind(expected: str, top: Cause | None) -> Check:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.cli.demo.plan import Plan, Step
+from detector.cli.demo.plan import Fault, Plan, Step
 from detector.cli.demo.ports import Ports
 from detector.cli.demo.processes import Event, PartSpec, Wave
 from detector.cli.demo.rundir import RunDir
@@ -62,6 +62,7 @@ def workload(layout: Layout) -> PartSpec:
         "--port", str(layout.ports.workload), "--model", plan.model, "--version", plan.version,
         "--revision", plan.revision, "--cgroup", plan.cgroup,
         "--otlp", f"{LOOPBACK}:{layout.ports.agent_otlp}", "--set", f"seed={plan.workload_seed}",
+        *(("--cpus", "0") if plan.fault is Fault.NOISY_NEIGHBOUR else ()),
     ))  # fmt: skip
 
 

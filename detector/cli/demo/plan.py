@@ -30,13 +30,17 @@ class Fault(StrEnum):
     CPU_QUOTA = "cpu-quota"
     BAD_DEPLOY = "bad-deploy"
     SURGE = "surge"
+    NOISY_NEIGHBOUR = "noisy-neighbour"
     NONE = "none"
 
+
+NEEDS_CGROUP = frozenset({Fault.CPU_QUOTA, Fault.NOISY_NEIGHBOUR})
 
 _INTENSITY: dict[Fault, tuple[float, float]] = {
     Fault.CPU_QUOTA: (5.0, 7.0),
     Fault.BAD_DEPLOY: (4.5, 6.0),
     Fault.SURGE: (4.5, 6.0),
+    Fault.NOISY_NEIGHBOUR: (4.5, 6.0),
 }
 """How many times higher the P99 shall become.
 
@@ -108,6 +112,8 @@ def _steps(fault: Fault, rng: random.Random) -> tuple[Step, ...]:
         return (bystander, _decoy("decoy-deploy", apart_s, rng))
     low, high = _INTENSITY[fault]
     real = Step(fault.value, apart_s, rng.uniform(low, high), rng.randrange(2**31), decoy=False)
+    if fault is Fault.NOISY_NEIGHBOUR:
+        return (bystander, _decoy("decoy-neighbour", rng.uniform(0.0, 2.0), rng), real)
     if fault is not Fault.CPU_QUOTA:
         return (bystander, real)
     if deploy_first:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from detector.cli.demo.counter import cpu_mount
-from detector.cli.demo.plan import Fault
+from detector.cli.demo.plan import NEEDS_CGROUP, Fault
 from detector.errors import CannotStartError
 
 _NEEDED: tuple[tuple[str, str], ...] = (
@@ -48,9 +48,9 @@ def no_cgroups_because() -> str | None:
 
 def check_fault(fault: Fault, no_cgroups: str | None) -> None:
     """Raise when `fault` cannot be injected for real on this machine."""
-    if fault is Fault.CPU_QUOTA and no_cgroups:
+    if fault in NEEDS_CGROUP and no_cgroups:
         raise CannotStartError(
-            f"cpu-quota needs a cgroup of its own and {no_cgroups}: "
+            f"{fault.value} needs a cgroup of its own and {no_cgroups}: "
             "run as root, or `tailcause demo --fault bad-deploy`, which works without"
         )
 

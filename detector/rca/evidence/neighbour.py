@@ -96,16 +96,20 @@ def _hypothesis(
     return Hypothesis(
         kind="noisy_neighbour",
         target=one.cgroup,
-        title=f"{one.cgroup} takes the CPU from {case.cgroup}",
+        title=f"{_name(one.cgroup)} takes the CPU from {case.cgroup}",
         verdict=Verdict.FAULT,
         claim=Stall(one.before * scale, one.since * scale, one.error * scale),
         evidence=tuple(evidence),
         counter_evidence=cleared,
         next_steps=(
-            f"Limit {one.cgroup} (CPU quota or weight) or move it to other cores or another node.",
+            f"Limit {_name(one.cgroup)} (CPU quota or weight) or move it to other cores or another node.",
             f"Give {case.cgroup} more CPU weight, or cores of its own.",
         ),
     )
+
+
+def _name(cgroup: str) -> str:
+    return "work outside of any container (/)" if cgroup == "/" else cgroup
 
 
 def _cleared(case: Case, own: set[str], hostile: set[str]) -> tuple[Evidence, ...]:
