@@ -8,7 +8,9 @@ import copy
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +19,7 @@ from ebpf import capabilities
 from ebpf.errors import EbpfError, LoadError, NoPermissionError, NotSupportedError
 
 Handle = ctypes.c_void_p
+_BTF = Path("/sys/kernel/btf/vmlinux")
 _LOG_BYTES = 4000
 _ITERATOR_BYTES = 1 << 15  # what the kernel hands over in one read
 
@@ -80,6 +83,12 @@ class Library:
         self._printer = _PRINT(self._print)
         self._format = ctypes.CDLL(None).vsnprintf
         self.call.libbpf_set_print(self._printer)
+
+    @cached_property
+    def tracepoints(self) -> frozenset[str]:
+        """Names of the tracepoints that the kernel's BTF describes."""
+        found = re.findall(rb"\0btf_trace_(\w+)(?=\0)", _BTF.read_bytes())
+        return frozenset(name.decode() for name in found)
 
     def last_words(self) -> str:
         """Return the end of what libbpf and the verifier said, and forget it."""
@@ -227,11 +236,10 @@ class Object:
 
     def set_hook(self, program: str, tracepoint: str) -> None:
         """Choose a `tp_btf` program for loading, and its tracepoint; raises NotSupportedError where that is missing."""
-        self._library.last_words()
-        missing = self._call.bpf_program__set_attach_target(
+        known = tracepoint in self._library.tracepoints  # libbpf would look through every module
+        if not known or self._call.bpf_program__set_attach_target(
             self._find_program(program), 0, tracepoint.encode()
-        )
-        if missing:
+        ):
             raise NotSupportedError(
                 f"this kernel has no tracepoint {tracepoint} ({program} needs it)"
             )

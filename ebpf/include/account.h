@@ -102,6 +102,21 @@ static __always_inline void tc_settle(struct tc_thread *thread, u64 queued_ns, u
 	thread->since_ns = now;
 }
 
+#define TC_MISSED_NS 100000 /* by so much the clocks of the scheduler and ours may differ */
+
+/* Some kernels now and then let a thread onto the CPU without the tracepoint: when it leaves, its last run (as the
+ * scheduler has it) tells how much of the time since it left before was an absence.
+ */
+static __always_inline void tc_make_up(struct tc_thread *thread, u64 ran_ns, u64 now)
+{
+	u64 gone_ns = now - thread->since_ns;
+
+	if (thread->pending_ns || gone_ns < ran_ns + TC_MISSED_NS)
+		return;
+	thread->pending_ns = gone_ns - ran_ns;
+	thread->since_ns = now - ran_ns;
+}
+
 static __always_inline void tc_enter(struct tc_thread *thread, u64 now)
 {
 	thread->pending_ns = now - thread->since_ns;

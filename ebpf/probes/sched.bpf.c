@@ -142,8 +142,19 @@ static __always_inline void decide_watching(struct task_struct *task, struct tc_
 	thread->generation = *generation;
 }
 
+/* How long the thread had the CPU. The fair scheduler keeps count; for a real-time thread we do. */
+static __always_inline u64 ran_for(struct task_struct *task, struct cpu *cpu)
+{
+	u64 before = task->se.prev_sum_exec_runtime;
+
+	if (task->prio < MAX_RT_PRIO)
+		return bpf_ktime_get_ns() - cpu->since_ns;
+	asm volatile("" : "+r"(before)); /* or clang merges this load with the one above, which no verifier takes */
+	return task->se.sum_exec_runtime - before;
+}
+
 /* Returns the slot of the cgroup that leaves the CPU. */
-static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 *now)
+static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ran_ns, u64 *now)
 {
 	struct tc_thread *thread;
 	u64 delay_ns, queued_ns, throttled_ns, clock_ns, id;
@@ -173,6 +184,7 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 *n
 	decide_watching(task, thread);
 	if (thread->watching) {
 		*now = bpf_ktime_get_ns();
+		tc_make_up(thread, ran_ns, *now);
 		tc_settle(thread, queued_ns, throttled_ns, *now);
 		thread->reason = tc_reason(task, runnable);
 	}
@@ -191,28 +203,18 @@ static __always_inline void enter(struct task_struct *task, struct cpu *cpu, u64
 		tc_enter(thread, now ? now : bpf_ktime_get_ns());
 }
 
-/* How long the thread had the CPU. The fair scheduler keeps count; for a real-time thread we do. */
-static __always_inline u64 ran_for(struct task_struct *task, struct cpu *cpu)
-{
-	u64 before = task->se.prev_sum_exec_runtime;
-
-	if (task->prio < MAX_RT_PRIO)
-		return bpf_ktime_get_ns() - cpu->since_ns;
-	asm volatile("" : "+r"(before)); /* or clang merges this load with the one above, which no verifier takes */
-	return task->se.sum_exec_runtime - before;
-}
-
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next, bool runnable)
 {
 	u32 zero = 0;
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &zero);
-	u64 now = 0;
+	u64 now = 0, ran_ns;
 
 	if (!cpu)
 		return 0;
-	if (prev->pid)
-		note_holder(cpu, leave(prev, runnable, &now), ran_for(prev, cpu));
-	else /* who waits now began to wait while it was idle */
+	if (prev->pid) {
+		ran_ns = ran_for(prev, cpu);
+		note_holder(cpu, leave(prev, runnable, ran_ns, &now), ran_ns);
+	} else /* who waits now began to wait while it was idle */
 		note_holder(cpu, TC_IDLE, ~0U);
 	if (next->prio < MAX_RT_PRIO)
 		cpu->since_ns = bpf_ktime_get_ns();

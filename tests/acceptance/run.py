@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-FAULTS = ("cpu-quota", "bad-deploy", "surge", "none")
+FAULTS = ("cpu-quota", "bad-deploy", "surge", "noisy-neighbour", "none")
 
 
 @dataclass(frozen=True)

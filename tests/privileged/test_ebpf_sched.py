@@ -226,7 +226,7 @@ def test_matrix_and_histograms_hold_the_same_time(session: Session) -> None:
         for r in readings.series
         if r.metric == "runqueue.wait_on" and isinstance(r.value, float)
     )
-    assert charged == pytest.approx(delays, rel=0.01, abs=0.02)
+    assert charged == pytest.approx(delays, rel=0.01, abs=loosely(0.02, 0.2))
 
 
 @pytest.mark.slow
