@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,14 +42,15 @@ def run_demo(fault: str, seed: int, folder: Path) -> Run:
     seconds = time.monotonic() - began
     try:
         answer = json.loads(done.stdout)
-    except json.JSONDecodeError:
+        checks = answer["judgement"]["checks"]
+    except (json.JSONDecodeError, KeyError):  # it could not start, or broke
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return Run(fault, seed, False, "-", "-", 0.0, seconds, (f"exit {done.returncode}: {last}",))
     report = answer.get("report") or {}
     causes = report.get("causes") or [{}]
     wrong = tuple(
         f"{check['name']}: {check['actual']} (expected {check['expected']})"
-        for check in answer["judgement"]["checks"]
+        for check in checks
         if not check["ok"]
     )
     return Run(
@@ -82,14 +84,16 @@ def main() -> int:
     parser.add_argument("--faults", default=",".join(FAULTS), help="comma-separated (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=101)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/tailcause-acceptance"))  # noqa: S108  reports to look at
+    parser.add_argument("--folder", type=Path, help="where the runs and their reports are kept")
     parser.add_argument("--json", type=Path, help="write all runs to this file")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="tailcause-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"reports: {folder}")
     runs: list[Run] = []
     seeds = range(options.first_seed, options.first_seed + options.repeats)
     for fault, seed in ((fault, seed) for seed in seeds for fault in options.faults.split(",")):
-        run = run_demo(fault, seed, options.folder)
+        run = run_demo(fault, seed, folder)
         runs.append(run)
         state = "right" if run.right else f"WRONG ({'; '.join(run.wrong)})"
         print(
