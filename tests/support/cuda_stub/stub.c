@@ -47,60 +47,60 @@ __attribute__((unused)) static void block(uint64_t us)
 	pthread_mutex_unlock(&lock);
 }
 
-#define PLAIN(name)                                               \
-	EXPORTED uint64_t name(uint64_t argument)                 \
-	{                                                         \
-		static __thread uint64_t calls;                   \
-		__asm__ volatile("" : : "r"(argument) : "memory"); \
-		return ++calls;                                   \
+#define PLAIN(name)                                                                                                    \
+	EXPORTED uint64_t name(uint64_t argument)                                                                      \
+	{                                                                                                              \
+		static __thread uint64_t calls;                                                                        \
+		__asm__ volatile("" : : "r"(argument) : "memory");                                                     \
+		return ++calls;                                                                                        \
 	}
 
-#define SPINNING(name)                            \
-	EXPORTED uint64_t name(uint64_t us)       \
-	{                                         \
-		static __thread uint64_t calls;   \
-		spin(us);                         \
-		return ++calls;                   \
+#define SPINNING(name)                                                                                                 \
+	EXPORTED uint64_t name(uint64_t us)                                                                            \
+	{                                                                                                              \
+		static __thread uint64_t calls;                                                                        \
+		spin(us);                                                                                              \
+		return ++calls;                                                                                        \
 	}
 
-#define BLOCKING(name)                            \
-	EXPORTED uint64_t name(uint64_t us)       \
-	{                                         \
-		static __thread uint64_t calls;   \
-		block(us);                        \
-		return ++calls;                   \
+#define BLOCKING(name)                                                                                                 \
+	EXPORTED uint64_t name(uint64_t us)                                                                            \
+	{                                                                                                              \
+		static __thread uint64_t calls;                                                                        \
+		block(us);                                                                                             \
+		return ++calls;                                                                                        \
 	}
 
 /* Calls the layer below, as the runtime calls the driver. */
-#define CALLING(name, inner)                              \
-	extern uint64_t inner(uint64_t argument);         \
-	EXPORTED uint64_t name(uint64_t argument)         \
-	{                                                 \
-		static __thread uint64_t calls;           \
-		inner(argument);                          \
-		return ++calls;                           \
+#define CALLING(name, inner)                                                                                           \
+	extern uint64_t inner(uint64_t argument);                                                                      \
+	EXPORTED uint64_t name(uint64_t argument)                                                                      \
+	{                                                                                                              \
+		static __thread uint64_t calls;                                                                        \
+		inner(argument);                                                                                       \
+		return ++calls;                                                                                        \
 	}
 
 /* Calls the layer below and has work left when that is done. */
-#define FINISHING(name, inner)                            \
-	extern uint64_t inner(uint64_t argument);         \
-	EXPORTED uint64_t name(uint64_t us)               \
-	{                                                 \
-		static __thread uint64_t calls;           \
-		inner(0);                                 \
-		spin(us);                                 \
-		return ++calls;                           \
+#define FINISHING(name, inner)                                                                                         \
+	extern uint64_t inner(uint64_t argument);                                                                      \
+	EXPORTED uint64_t name(uint64_t us)                                                                            \
+	{                                                                                                              \
+		static __thread uint64_t calls;                                                                        \
+		inner(0);                                                                                              \
+		spin(us);                                                                                              \
+		return ++calls;                                                                                        \
 	}
 
 /* sub rsp: the kernel must single-step it. */
-#define STEPPED(name)                                                                                \
-	__asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                        \
+#define STEPPED(name)                                                                                                  \
+	__asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                                           \
 		"sub $8, %rsp\nadd $8, %rsp\nmov $1, %eax\nret\n.size " #name ", . - " #name "\n");
 
 /* endbr64, as compilers put it first for indirect branch tracking; the cheap place is behind it. */
-#define GUARDED(name)                                                                                \
-	__asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                        \
-		"endbr64\npush %rbp\nmov %rsp, %rbp\nmov $1, %eax\npop %rbp\nret\n"                 \
+#define GUARDED(name)                                                                                                  \
+	__asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                                           \
+		"endbr64\npush %rbp\nmov %rsp, %rbp\nmov $1, %eax\npop %rbp\nret\n"                                    \
 		".size " #name ", . - " #name "\n");
 
 #include "functions.h"

@@ -100,7 +100,7 @@ int main(void)
 		} else if (sscanf(line, "span %" SCNu64 " %255s %" SCNu64, &count, name, &argument) == 3) {
 			in_span(count, find(name), argument);
 		} else if (sscanf(line, "start %255s %" SCNu64, name, &argument) == 2) {
-			work = (struct work){ .called = find(name), .argument = argument };
+			work = (struct work){.called = find(name), .argument = argument};
 			pthread_create(&thread, NULL, run, &work);
 			printf("started\n");
 		} else if (!strcmp(line, "stop\n")) {
