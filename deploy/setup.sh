@@ -33,9 +33,12 @@ missing_of() { # print those of the given Debian packages that are not installed
     done
 }
 
-apt_install() { # exit 1, with the log kept, when it does not work
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
-        >.setup-apt.log 2>&1 && rm -f .setup-apt.log
+apt_install() { # what this distribution has of the given packages; exit 1, with the log kept, when it does not work
+    {
+        apt-get update
+        mapfile -t known < <(apt-cache policy "$@" | awk '/^[^ ]/ {name = $1} /Candidate: [^(]/ {sub(":$", "", name); print name}')
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${known[@]}"
+    } >.setup-apt.log 2>&1 && rm -f .setup-apt.log
 }
 
 # What cannot be done without: named, and installed by root.
@@ -53,7 +56,10 @@ install_needed_packages() {
 install_optional_packages() {
     command -v dpkg-query >/dev/null || return 0
     local packages=(clang libbpf-dev) missing
-    if [[ ,$extras, == *,dev,* ]]; then packages+=(bpftool clang-format iproute2 libbpf-tools linux-perf nftables); fi
+    if [[ ,$extras, == *,dev,* ]]; then # the tests' peers, tools and second kernel
+        packages+=(bpftool busybox-static clang-format e2fsprogs iproute2 kmod libbpf-tools libcap2-bin
+            linux-headers-amd64 linux-perf nftables python3-bpfcc qemu-system-x86)
+    fi
     read -ra missing <<<"$(missing_of "${packages[@]}")"
     ((${#missing[@]})) || return 0
     if ((EUID != 0)) || [[ -n ${TAILCAUSE_NO_APT:-} ]]; then

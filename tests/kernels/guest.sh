@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs as root inside the emulated kernel, started by run.py:  guest.sh SHARE
-# SHARE/settings holds: repo, python, modules (a root for modprobe -d), cache, tests, tests_without_btf, pytest_args. Writes SHARE/log and SHARE/exit.
+# SHARE/settings holds: repo, python, modules (a root for modprobe -d), cache, tests, tests_without_btf,
+# pytest_args. Writes SHARE/log and SHARE/exit.
 #
 # The machine's root arrives read-only over 9p, uncached. It is mounted a second time with a cache and put under an
 # overlay on a scratch disk, so that Python starts in seconds, tests may write, and block I/O is real.
