@@ -103,7 +103,7 @@ def test_the_throttled_decoy_is_throttled_hard_and_uses_little(running: Workload
     """At most five per cent of a core, throttled in nearly every period, and then it is gone."""
     with live(fault(running, "decoy-throttled", "--seed", "3")) as injected:
         group = injected.first["target"]
-        pid = injected.first["parameters"]["pid"]
+        pid = injected.first["parameters"]["pids"][0]
         assert Path(group).parent == Path(running.cgroup).parent
         assert eventually(lambda: throttled_s(group) > 1.0)
 
@@ -126,7 +126,7 @@ def cpu_seconds(path: str) -> float:
 def test_kill_9_of_the_injector_removes_the_decoy(running: Workload) -> None:
     """Process and cgroup go with it."""
     with live(fault(running, "decoy-throttled", "--seed", "4")) as injected:
-        pid = injected.first["parameters"]["pid"]
+        pid = injected.first["parameters"]["pids"][0]
 
         injected.stop(signal.SIGKILL)
 
