@@ -49,6 +49,7 @@ class ByProcess:
         self._enricher = enricher
         self._serving = serving
         self._ring = Ring(probes)
+        self._sampled_s = 0.0
 
     @property
     def ready(self) -> bool:
@@ -56,8 +57,10 @@ class ByProcess:
         return len(self._ring) > 0
 
     def sample(self) -> None:
-        """Take a sample of all serving threads."""
-        if self._probes.samples_threads:
+        """Take a sample of all serving threads, unless there is one of just now or the probes are busy."""
+        now_s = time.monotonic()
+        if now_s - self._sampled_s >= POLL_S / 2 and self._probes.samples_threads:
+            self._sampled_s = now_s
             self._ring.sample()
 
     def annotate(

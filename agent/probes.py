@@ -5,9 +5,11 @@ thread; the event loop polls for finished spans; the governor and `off` detach.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from agent.host.paths import DEFAULT_PROCFS, HostPaths
@@ -21,6 +23,8 @@ from ebpf.probes.span import SpanProbe, SpanWaits
 from ebpf.probes.waits import Waits
 from ebpf.reading import Readings
 from ebpf.session import Session, State
+
+_log = logging.getLogger(__name__)
 
 MAX_WATCHED = 256
 _BOOT_ID = "sys/kernel/random/boot_id"
@@ -171,7 +175,8 @@ class Probes:
     def _poll(self) -> None:
         if self._span is not None and self._is_on(self._span.name):
             begun_s = time.thread_time()
-            self._span.poll()
+            with self._failing(self._span.name):
+                self._span.poll()
             self._metered[self._span.name].own_s += time.thread_time() - begun_s
 
     def sample(self) -> bytes:
@@ -180,14 +185,31 @@ class Probes:
             if self._waits is None or not self._is_on(self._waits.name):
                 return b""
             begun_s = time.thread_time()
-            raw = self._waits.sample()
+            raw = b""
+            with self._failing(self._waits.name):
+                raw = self._waits.sample()
             self._metered[self._waits.name].own_s += time.thread_time() - begun_s
             return raw
 
+    @contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        """Turn trouble in reading a probe into its state: the others, and the agent, go on."""
+        try:
+            yield
+        except (EbpfError, OSError) as exc:
+            _log.warning("event=probe_failed probe=%s reason=%s", name, exc)
+            if self._session is not None:
+                self._session.detach(name, State.FAILED, str(exc))
+
     @property
     def samples_threads(self) -> bool:
-        """Tell whether `sample` gives something."""
-        return self._waits is not None and self._is_on(self._waits.name)
+        """Tell whether `sample` gives something, at once: not while a reading or an attachment is under way."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._waits is not None and self._is_on(self._waits.name)
+        finally:
+            self._lock.release()
 
     def watch(self, pids: Iterable[int]) -> None:
         """Keep the waits of all threads of these processes, beside those of the configuration."""
@@ -197,7 +219,8 @@ class Probes:
         self._pids = wanted
         with self._lock:
             if self._session is not None and not self._off_reason:
-                self._session.watch(wanted)
+                with self._failing("waits"):
+                    self._session.watch(wanted)
 
     def shed(self, name: str, reason: str) -> None:
         """Take a probe off for its cost, and before it those that read its counters."""

@@ -3,7 +3,7 @@
 #
 #   bash deploy/setup.sh EXTRAS
 #
-# PYTHON=...            the interpreter to use (default: the first of python3.13 … python3 that is 3.11 or newer)
+# PYTHON=...            the interpreter to use (default: python3, else python3.14 … python3.11, whichever is 3.11 or newer)
 # TAILCAUSE_NO_APT=1    install no system package, even as root
 #
 # Nothing is done twice: a stamp in .venv holds the extras and the hash of pyproject.toml, and the compiled probes

@@ -170,7 +170,7 @@ def _divide(excess: _Excess, claims: Sequence[Claim], service: _Service) -> Arra
         shares[-1] = 1.0
         return shares
     demand = _demand_weights(claims)
-    slow_weight = max(log(service.slowdown or 1.0) - SLOWDOWN_NOISE, 0.0)
+    slow_weight = max(log(_slowdown(excess, service)) - SLOWDOWN_NOISE, 0.0)
     weight = demand.sum() + slow_weight
     orphan_s = 0.0 if weight > 0 else excess.congestion_s
     slow_s = excess.direct_s
@@ -184,6 +184,13 @@ def _divide(excess: _Excess, claims: Sequence[Claim], service: _Service) -> Arra
     shares[:-1] /= excess.total_s
     shares[-1] = max(1.0 - shares[:-1].sum(), 0.0)
     return shares
+
+
+def _slowdown(excess: _Excess, service: _Service) -> float:
+    """Return the slow-down at equal work; without steps that of an average request's service time, whatever its work."""
+    if service.slowdown is not None:
+        return max(service.slowdown, 1e-9)
+    return max(excess.service_since_s, 1e-9) / max(excess.service_before_s, 1e-9)
 
 
 def _demand_weights(claims: Sequence[Claim]) -> Array:

@@ -15,7 +15,6 @@ from detector.rca.requests import (
     STEP_NAME,
     Request,
     Step,
-    is_request,
     read_requests,
     read_steps,
     text,
@@ -65,6 +64,16 @@ class Case:
         return seen.most_common(1)[0][0] if seen else ""
 
     @cached_property
+    def host(self) -> str:
+        """The node that served most requests from that cgroup; empty when spans carry none."""
+        seen = Counter(r.host for r in self.requests_since if r.host and r.cgroup == self.cgroup)
+        return seen.most_common(1)[0][0] if seen else ""
+
+    def here(self, labels: dict[str, str]) -> dict[str, str]:
+        """Add the node to labels: the same cgroup path may exist on others."""
+        return {**labels, names.HOST_NAME: self.host} if self.host else labels
+
+    @cached_property
     def step_model(self) -> StepModel | None:
         """Expected duration of a step given its work, learned before the onset; None without steps."""
         return StepModel.learn(self.steps_before)
@@ -81,7 +90,7 @@ class Case:
     def ledger(self, request: Request) -> dict[str, float]:
         """Return the latency ledger of a request, seconds by wait; empty when nothing was measured."""
         trace = [span for span in self.snapshot.spans if span.trace_id == request.trace_id]
-        root = next(span for span in trace if is_request(span))
+        root = next(span for span in trace if span.span_id == request.span_id)
         return request_ledger(root, trace, self._step_ledgers)
 
     @cached_property

@@ -39,7 +39,11 @@ def analyse(snapshot: Snapshot, sources: tuple[EvidenceSource, ...] = SOURCES) -
     attribution = attribute(case, hypotheses, share)
     causes = _rank(hypotheses, attribution)
     verdict = conclude(causes)
-    missing = (*_losses(snapshot), *(text for finding in findings for text in finding.missing))
+    missing = (
+        *_losses(snapshot),
+        *_other_signal(snapshot),
+        *(text for finding in findings for text in finding.missing),
+    )
     p99_since_s = _quantile(case.requests_since, 0.99)
     return Report(
         incident=snapshot.incident,
@@ -143,6 +147,14 @@ def _losses(snapshot: Snapshot) -> tuple[str, ...]:
         for what, count in sorted(snapshot.dropped.items())
         if count
     )
+
+
+def _other_signal(snapshot: Snapshot) -> tuple[str, ...]:
+    signals = {key.signal for key in snapshot.incident.series}
+    if not signals or Signal.E2E in signals:
+        return ()
+    named = ", ".join(sorted(signal.value.replace("_", " ") for signal in signals))
+    return (f"causes of {named} alone: what is divided here is the request duration",)
 
 
 def _quantile(requests: tuple[Request, ...], level: float) -> float:

@@ -15,6 +15,7 @@ class Request:
     """One request to the service; `operations` maps an operation to its own time in seconds."""
 
     trace_id: str
+    span_id: str
     start_s: float
     end_s: float
     failed: bool
@@ -22,6 +23,7 @@ class Request:
     revision: str
     replica: str
     cgroup: str
+    host: str
     input_tokens: int
     output_tokens: int
     operations: dict[str, float] = field(default_factory=dict)
@@ -102,6 +104,7 @@ def _read_request(root: Span, trace: Sequence[Span]) -> Request:
     status = number(root.attributes, "http.response.status_code")
     return Request(
         trace_id=root.trace_id,
+        span_id=root.span_id,
         start_s=root.start_unix_ns / 1e9,
         end_s=root.end_unix_ns / 1e9,
         failed=root.status is SpanStatus.ERROR or status >= 400,
@@ -109,6 +112,7 @@ def _read_request(root: Span, trace: Sequence[Span]) -> Request:
         revision=text(root.resource, names.REVISION),
         replica=text(root.resource, names.SERVICE_INSTANCE_ID),
         cgroup=text(root.resource, names.CGROUP),
+        host=text(root.resource, names.HOST_NAME),
         input_tokens=int(number(root.attributes, names.GEN_AI_INPUT_TOKENS)),
         output_tokens=int(number(root.attributes, names.GEN_AI_OUTPUT_TOKENS)),
         operations=_own_times(root, trace),

@@ -1,5 +1,6 @@
 """The command lines of a demo's parts; they are known by their commands alone, never imported."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def workload(layout: Layout) -> PartSpec:
         "--port", str(layout.ports.workload), "--model", plan.model, "--version", plan.version,
         "--revision", plan.revision, "--cgroup", plan.cgroup,
         "--otlp", f"{LOOPBACK}:{layout.ports.agent_otlp}", "--set", f"seed={plan.workload_seed}",
-        *(("--cpus", "0") if plan.fault is Fault.NOISY_NEIGHBOUR else ()),
+        *(("--cpus", str(min(os.sched_getaffinity(0)))) if plan.fault is Fault.NOISY_NEIGHBOUR else ()),
     ))  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from agent.telemetry import names
 from detector.rca.case import Case, Interval
+from detector.rca.counters import Track
 
 THROTTLED = "tailcause.cgroup.cpu.cfs.throttled_time"
 PERIODS = "tailcause.cgroup.cpu.cfs.periods"
@@ -34,7 +35,7 @@ class Fractions:
 
 def rates(case: Case, metric: str, labels: dict[str, str]) -> Fractions | None:
     """Return growth per second of one counter before and since; None when the counter is not there."""
-    track = case.counters.one(metric, labels)
+    track = case.counters.one(metric, case.here(labels))
     if track is None:
         return None
     since = track.rate(case.since.start_s, case.since.end_s)
@@ -68,15 +69,37 @@ def throttled(case: Case, cgroup: str) -> Fractions | None:
     )
 
 
+def waits_on(case: Case) -> list[tuple[dict[str, str], Track]]:
+    """Return whom the service waited for, by series; empty unless the scheduler probe ran before the onset too."""
+    tracks = case.counters.find(WAIT_ON, case.here({names.CGROUP: case.cgroup}))
+    known = any(track.rate(case.before.start_s, case.before.end_s) is not None for _, track in tracks)
+    return tracks if known else []
+
+
+def most_throttled(case: Case) -> tuple[str, Fractions] | None:
+    """Return the cgroup of the service's lineage whose throttling grew most; None when none of them is known.
+
+    A limit anywhere above stops the service as well, and a container that is hardly throttled may sit in a pod that is.
+    """
+    found = [
+        (cgroup, fractions)
+        for cgroup in lineage(case.cgroup)
+        if (fractions := throttled(case, cgroup)) is not None
+        and fractions.before is not None
+        and fractions.since is not None
+    ]
+    return max(found, key=lambda one: one[1].growth) if found else None
+
+
 def increase(case: Case, metric: str, cgroup: str, within: Interval) -> float | None:
     """Return the growth of a cgroup's counter within an interval; None when not observed."""
-    track = case.counters.one(metric, {names.CGROUP: cgroup})
+    track = case.counters.one(metric, case.here({names.CGROUP: cgroup}))
     return None if track is None else track.increase(within.start_s, within.end_s)
 
 
 def limit_cpus(case: Case, cgroup: str, within: Interval) -> float | None:
     """Return the CPU limit of a cgroup within an interval, in CPUs; None without one."""
-    track = case.counters.one(CPU_LIMIT, {names.CGROUP: cgroup})
+    track = case.counters.one(CPU_LIMIT, case.here({names.CGROUP: cgroup}))
     return None if track is None else track.mean(within.start_s, within.end_s)
 
 

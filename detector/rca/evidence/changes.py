@@ -57,19 +57,23 @@ class Changes:
 
 
 def find_changes(requests: Iterable[Request], service: str) -> list[Change]:
-    """Return every change of version or revision of a replica, in order of the first request on it."""
+    """Return every change of version or revision, in order of the first request on it.
+
+    A replica that goes on under its name changes when its revision does. Where a rollout brings replicas with new names,
+    as pods have, a new one on another revision than the service's latest is the change; its siblings are not.
+    """
     changes: list[Change] = []
     current: dict[str, Request] = {}
-    seen: set[tuple[str, str, str]] = set()
+    latest: Request | None = None
     for request in requests:
-        before = current.get(request.replica)
-        identity = (request.replica, request.version, request.revision)
-        if before is None or identity in seen:
-            current.setdefault(request.replica, request)
-            seen.add(identity)
-            continue
-        seen.add(identity)
+        before = current.get(request.replica, latest)
         current[request.replica] = request
+        if before is None:
+            latest = request
+            continue
+        if _identity(request) == _identity(before) or _known(changes, before, request):
+            continue
+        latest = request
         changes.append(
             Change(
                 request.start_s,
@@ -81,6 +85,21 @@ def find_changes(requests: Iterable[Request], service: str) -> list[Change]:
             )
         )
     return changes
+
+
+def _identity(request: Request) -> tuple[str, str]:
+    return request.version, request.revision
+
+
+def _known(changes: Sequence[Change], before: Request, after: Request) -> bool:
+    """Tell whether the latest change is this one already, on another replica."""
+    if not changes:
+        return False
+    last = changes[-1]
+    return (last.version_before, last.revision_before, last.version_after, last.revision_after) == (
+        *_identity(before),
+        *_identity(after),
+    )
 
 
 def _judge(case: Case, change: Change) -> Hypothesis:

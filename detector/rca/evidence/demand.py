@@ -29,7 +29,14 @@ class Demand:
             _length(case, "input_tokens", "prompts"),
             _length(case, "output_tokens", "answers"),
         )
-        return Finding(tuple(hypothesis for hypothesis in found if hypothesis is not None))
+        missing = (
+            ()
+            if case.step_model
+            else (
+                "work per engine step: no step spans, so slower service and more work are told apart only roughly",
+            )
+        )
+        return Finding(tuple(one for one in found if one is not None), missing)
 
 
 def _arrivals(case: Case) -> Hypothesis | None:

@@ -42,9 +42,11 @@ class Neighbour:
         found = _aggressors(case)
         if not found:
             return Finding(
-                missing=(f"who held the CPU while {case.cgroup} waited: no scheduler probe ran",)
+                missing=(
+                    f"who held the CPU while {case.cgroup} waited: no scheduler probe ran before and since",
+                )
             )
-        own = set(cgroups.lineage(case.cgroup))
+        own = {case.cgroup, *cgroups.lineage(case.cgroup)}
         hostile = [
             one for one in found if one.cgroup not in own | _NOBODY and one.growth >= MIN_FRACTION
         ]
@@ -57,7 +59,7 @@ class Neighbour:
 
 def _aggressors(case: Case) -> list[_Aggressor]:
     found = []
-    for labels, track in case.counters.find(cgroups.WAIT_ON, {names.CGROUP: case.cgroup}):
+    for labels, track in cgroups.waits_on(case):
         since = track.rate(case.since.start_s, case.since.end_s)
         if since is None:
             continue
@@ -71,10 +73,10 @@ def _aggressors(case: Case) -> list[_Aggressor]:
 def _bound(case: Case) -> float:
     """Return the part of wall time that can have been lost: several threads wait at once, the wall clock runs once."""
     stalled = cgroups.pressure(case, case.cgroup, "cpu")
-    throttled = cgroups.throttled(case, case.cgroup)
+    limited = cgroups.most_throttled(case)
     if stalled is None:
         return 1.0
-    return max(stalled.growth - (throttled.growth if throttled else 0.0), 0.0)
+    return max(stalled.growth - (limited[1].growth if limited else 0.0), 0.0)
 
 
 def _hypothesis(
@@ -115,7 +117,7 @@ def _name(cgroup: str) -> str:
 def _cleared(case: Case, own: set[str], hostile: set[str]) -> tuple[Evidence, ...]:
     """Name cgroups that took more CPU without making the service wait."""
     found = []
-    for labels, track in case.counters.find(cgroups.CPU_TIME):
+    for labels, track in case.counters.find(cgroups.CPU_TIME, case.here({})):
         other = labels.get(names.CGROUP, "")
         since = track.rate(case.since.start_s, case.since.end_s)
         before = track.rate(case.before.start_s, case.before.end_s) or 0.0

@@ -58,7 +58,7 @@ class Pressure:
                 missing=("pressure: the spans carry no cgroup (is the agent in their path?)",)
             )
         hypotheses, missing = [], []
-        matrix = bool(case.counters.find(cgroups.WAIT_ON, {names.CGROUP: case.cgroup}))
+        matrix = bool(cgroups.waits_on(case))
         for resource in RESOURCES:
             if matrix and resource.name == "cpu":  # who held the CPU is known, and better
                 continue
@@ -79,8 +79,9 @@ class Pressure:
         before, since = found.before or 0.0, found.since or 0.0
         if resource.name != "cpu":
             return Stall(before, since, found.error), ()
-        throttled = cgroups.throttled(case, case.cgroup)
-        if throttled is not None:
+        limited = cgroups.most_throttled(case)
+        if limited is not None:
+            _, throttled = limited
             before -= min(throttled.before or 0.0, before)
             since -= min(throttled.since or 0.0, since)
         outside, evidence = _outside_part(case)
@@ -141,7 +142,7 @@ def _outside_part(case: Case) -> tuple[float, tuple[Evidence, ...]]:
 def _host_busy(case: Case) -> tuple[float, float] | None:
     """Return CPUs busy on the node before and since; None when the host's counters are absent."""
     before = since = 0.0
-    tracks = case.counters.find("system.cpu.time")
+    tracks = case.counters.find("system.cpu.time", case.here({}))
     for labels, track in tracks:
         if labels.get(names.CPU_MODE) in {"idle", "iowait"}:
             continue

@@ -22,19 +22,21 @@ class Throttling:
             return Finding(
                 missing=("CFS throttling: the spans carry no cgroup (is the agent in their path?)",)
             )
-        unknown = []
-        for cgroup in cgroups.lineage(case.cgroup):
-            fractions = cgroups.throttled(case, cgroup)
-            if fractions is None or fractions.since is None:
-                unknown.append(cgroup)
-                continue
-            if fractions.since - (fractions.before or 0.0) >= MIN_FRACTION:
-                return Finding((self._hypothesis(case, cgroup, fractions),))
-        if case.cgroup in unknown:
+        if not cgroups.lineage(case.cgroup):
             return Finding(
-                missing=(f"CFS throttling: no counters of cgroup {case.cgroup} were received",)
+                missing=("CFS throttling: the service runs in the root cgroup, which has no limit",)
             )
-        return Finding()
+        found = cgroups.most_throttled(case)
+        if found is None:
+            return Finding(
+                missing=(
+                    f"CFS throttling: no counters of {case.cgroup} before and since the onset",
+                )
+            )
+        cgroup, fractions = found
+        if fractions.growth < MIN_FRACTION:
+            return Finding()
+        return Finding((self._hypothesis(case, cgroup, fractions),))
 
     def _hypothesis(self, case: Case, cgroup: str, fractions: cgroups.Fractions) -> Hypothesis:
         since = fractions.since or 0.0
@@ -102,7 +104,7 @@ class Throttling:
         """Name throttled cgroups outside of the service's lineage: they are not counted for it."""
         inside = set(cgroups.lineage(case.cgroup))
         found = []
-        for labels, track in case.counters.find(cgroups.THROTTLED):
+        for labels, track in case.counters.find(cgroups.THROTTLED, case.here({})):
             other = labels.get(names.CGROUP, "")
             seconds = track.increase(case.since.start_s, case.since.end_s)
             if (

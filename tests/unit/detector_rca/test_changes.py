@@ -5,6 +5,7 @@ import pytest
 from detector.rca.case import open_case
 from detector.rca.evidence.changes import Changes, find_changes
 from detector.rca.hypothesis import Coincidence
+from detector.rca.requests import Request
 from tests.support.scene import NEW, OLD, Scene, snapshot
 
 
@@ -53,3 +54,35 @@ def test_counter_evidence_is_stated() -> None:
 def test_an_onset_dated_a_window_late_still_fits(onset_late_s: float) -> None:
     """The first slow requests may fall before the first window that is out of band."""
     assert weight(Scene(revision_at_s=60.0, new_sql_s=0.085, onset_s=60.0 + onset_late_s)) > 0.6
+
+
+def request(start_s: float, replica: str, revision: str) -> Request:
+    return Request("t", "s", start_s, start_s + 0.1, False, "1", revision, replica, "", "", 1, 1)
+
+
+def revisions(*requests: Request) -> list[tuple[str, str]]:
+    return [
+        (change.revision_before, change.revision_after) for change in find_changes(requests, "chat")
+    ]
+
+
+def test_a_rollout_of_pods_with_new_names_is_one_change() -> None:
+    """Pods get new names with every rollout; the first on the new revision is the change, the second is not."""
+    found = revisions(
+        request(0, "pod-a", OLD), request(1, "pod-b", OLD), request(2, "pod-c", NEW), request(3, "pod-d", NEW),
+        request(4, "pod-a", OLD), request(5, "pod-c", NEW),
+    )  # fmt: skip
+    assert found == [(OLD, NEW)]
+
+
+def test_a_roll_back_is_a_change_too() -> None:
+    """A replica that goes there and back changed twice."""
+    assert revisions(request(0, "r", OLD), request(1, "r", NEW), request(2, "r", OLD)) == [
+        (OLD, NEW),
+        (NEW, OLD),
+    ]
+
+
+def test_a_new_replica_on_the_old_revision_is_no_change() -> None:
+    """Scaling out is not a deploy."""
+    assert revisions(request(0, "a", OLD), request(1, "b", OLD)) == []

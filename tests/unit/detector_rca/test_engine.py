@@ -175,3 +175,25 @@ def test_losses_are_reported_as_missing() -> None:
     snap = snapshot(Scene(quota=0.6))
     lossy = type(snap)(snap.incident, snap.end_unix_s, snap.spans, snap.points, {"spans": 7})
     assert "7 spans were lost before the analysis" in analyse(lossy).missing
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_throttling_is_no_demand_without_step_spans(seed: int) -> None:
+    """A server that sends no step spans is still not excused by the scatter of its traffic."""
+    report = explain(Scene(seed=seed, quota=0.6, with_steps=False))
+    assert (report.verdict, first(report)) == (Verdict.FAULT, "cpu_throttling")
+    assert any("no step spans" in text for text in report.missing)
+
+
+def test_probe_that_came_late_is_missing_not_new() -> None:
+    """A matrix that begins with the onset says nothing about before, so nobody is blamed by it."""
+    snap = snapshot(Scene(neighbour=0.5, matrix=True))
+    late = tuple(
+        point
+        for point in snap.points
+        if point.metric != "tailcause.runqueue.wait_on.time"
+        or point.time_unix_ns / 1e9 >= snap.incident.onset_unix_s
+    )
+    report = analyse(type(snap)(snap.incident, snap.end_unix_s, snap.spans, late, {}))
+    assert all(cause.kind != "noisy_neighbour" for cause in report.causes)
+    assert any("no scheduler probe ran" in text for text in report.missing)
