@@ -72,7 +72,9 @@ def throttled(case: Case, cgroup: str) -> Fractions | None:
 def waits_on(case: Case) -> list[tuple[dict[str, str], Track]]:
     """Return whom the service waited for, by series; empty unless the scheduler probe ran before the onset too."""
     tracks = case.counters.find(WAIT_ON, case.here({names.CGROUP: case.cgroup}))
-    known = any(track.rate(case.before.start_s, case.before.end_s) is not None for _, track in tracks)
+    known = any(
+        track.rate(case.before.start_s, case.before.end_s) is not None for _, track in tracks
+    )
     return tracks if known else []
 
 
