@@ -6,7 +6,8 @@ import msgspec
 
 from agent.collectors.registry import COLLECTORS
 from agent.config import Config
-from agent.telemetry.names import METRICS, Metric
+from agent.telemetry.metric import Metric
+from agent.telemetry.names import METRICS
 
 _OWN = "agent"
 """The signal of the metrics that the agent makes of itself."""

@@ -16,8 +16,8 @@ from agent.host import processes
 from agent.host.containers import identify
 from agent.host.hierarchies import Hierarchies
 from agent.host.paths import HostPaths
+from agent.telemetry.keys import CGROUP, CONTAINER_ID, HOST_NAME, POD_UID, PROCESS_PID, REASON
 from agent.telemetry.model import Sample
-from agent.telemetry.names import CGROUP, CONTAINER_ID, HOST_NAME, POD_UID, PROCESS_PID, REASON
 
 _MISSES = "tailcause.enrich.misses"
 _CACHED_PROCESSES = 4096

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from agent.probecost import CostBook
 from agent.probes import Spell
+from agent.telemetry.keys import COST_KIND, PROBE
 from agent.telemetry.model import Sample
-from agent.telemetry.names import COST_KIND, PROBE
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from agent.steps import Engine, Engines, Thread
+from agent.telemetry.keys import OUTCOME
 from agent.telemetry.model import Sample
-from agent.telemetry.names import OUTCOME
 from agent.waits import NOTHING, Parts, add, parts_of, write
 from ebpf.probes.span import SpanWaits
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from agent.telemetry.names import WAIT_SCOPE, WAIT_THREAD
+from agent.telemetry.keys import WAIT_SCOPE, WAIT_THREAD
 from agent.waits import parts_of, write
 from ebpf.ring import Ring
 

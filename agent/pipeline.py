@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agent.collectors.base import CollectorContext
 from agent.collectors.registry import COLLECTORS, Entry
 from agent.collectors.watch import Watch
+from agent.telemetry.keys import SIGNAL, SIGNAL_STATE
 from agent.telemetry.model import Sample, SignalState
-from agent.telemetry.names import SIGNAL, SIGNAL_STATE
 
 Source = Callable[[], list[Sample]]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from agent.host.paths import DEFAULT_PROCFS, HostPaths
 from agent.probelist import FOUNDATION, NEED_FOUNDATION, Metered, ProbeSettings, build
+from agent.telemetry.keys import PROBE, PROBE_STATE, REASON
 from agent.telemetry.model import Sample
-from agent.telemetry.names import PROBE, PROBE_STATE, REASON
 from ebpf import progstats
 from ebpf.errors import EbpfError
 from ebpf.libbpf import Library

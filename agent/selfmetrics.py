@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from agent.host.files import read_text
 from agent.host.paths import DEFAULT_PROCFS
 from agent.otlp.sender import Sender
+from agent.telemetry.keys import CPU_MODE, PIPE, REASON
 from agent.telemetry.model import Sample
-from agent.telemetry.names import CPU_MODE, PIPE, REASON
 
 _STATM_RESIDENT = 1
 

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 
-from agent.telemetry.names import WAIT_PARTS
+from agent.telemetry.keys import WAIT_PARTS
 from agent.waits import Parts
 
 Thread = tuple[int, int]

@@ -28,8 +28,8 @@ from agent.otlp.receiver import Receiver
 from agent.otlp.sender import Sender
 from agent.pipeline import Board, Watched, collect_every, disabled_samples, watches
 from agent.selfmetrics import SelfMetrics
+from agent.telemetry.keys import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from agent.telemetry.model import Attributes
-from agent.telemetry.names import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 
 _log = logging.getLogger(__name__)
 

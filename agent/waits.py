@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from agent.telemetry.names import (
-    WAIT_PARTIAL,
-    WAIT_PARTS,
-    WAIT_PREFIX,
-    WAIT_SCOPE,
-    WAIT_UNEXPLAINED,
-)
+from agent.telemetry.keys import WAIT_PARTIAL, WAIT_PARTS, WAIT_PREFIX, WAIT_SCOPE, WAIT_UNEXPLAINED
 from ebpf.layout import Wait
 
 _PART_OF: Mapping[Wait, str] = {

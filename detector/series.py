@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from agent.telemetry.model import Span, SpanKind, SpanStatus
 from detector.config import SeriesConfig
 from detector.model import SeriesKey, Signal
@@ -43,7 +43,7 @@ class Window:
 
 def is_request(span: Span) -> bool:
     """Whether a span is a served inference request."""
-    return span.kind is SpanKind.SERVER and names.GEN_AI_MODEL in span.attributes
+    return span.kind is SpanKind.SERVER and keys.GEN_AI_MODEL in span.attributes
 
 
 def is_failure(span: Span) -> bool:
@@ -56,11 +56,11 @@ def latencies_s(span: Span) -> dict[Signal, float]:
     """Return the latencies that a successful request span states, in seconds."""
     total_s = span.duration_s
     found = {Signal.E2E: total_s}
-    first_s = _number(span, names.GEN_AI_TTFT)
+    first_s = _number(span, keys.GEN_AI_TTFT)
     if first_s is None or not 0 <= first_s <= total_s + 0.001:
         return found
     found[Signal.TTFT] = first_s
-    tokens = _number(span, names.GEN_AI_OUTPUT_TOKENS)
+    tokens = _number(span, keys.GEN_AI_OUTPUT_TOKENS)
     if tokens is not None and tokens >= 2:
         found[Signal.TPOT] = max(0.0, total_s - first_s) / (tokens - 1)
     return found
@@ -97,9 +97,9 @@ class Windower:
         if self._last_closed is not None and index <= self._last_closed:
             self.dropped["late_requests"] += 1
             return
-        service = _text(span.resource.get(names.SERVICE_NAME))
-        model = _text(span.attributes.get(names.GEN_AI_MODEL))
-        replica = str(span.resource.get(names.SERVICE_INSTANCE_ID, ""))
+        service = _text(span.resource.get(keys.SERVICE_NAME))
+        model = _text(span.attributes.get(keys.GEN_AI_MODEL))
+        replica = str(span.resource.get(keys.SERVICE_INSTANCE_ID, ""))
         failed = is_failure(span)
         latencies = {} if failed else latencies_s(span)
         for name in ("", replica) if replica else ("",):

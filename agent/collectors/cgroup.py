@@ -8,8 +8,8 @@ from agent.host.cgroups import CgroupReading, CgroupTree, Stat
 from agent.host.containers import identify
 from agent.host.files import KernelFiles
 from agent.host.hierarchies import discover
+from agent.telemetry.keys import CGROUP, CONTAINER_ID, PIPE, PSI_RESOURCE, PSI_STALL, REASON
 from agent.telemetry.model import Attributes, Sample
-from agent.telemetry.names import CGROUP, CONTAINER_ID, PIPE, PSI_RESOURCE, PSI_STALL, REASON
 
 _METRIC_OF: dict[Stat, str] = {
     "cpu_time_s": "container.cpu.time",

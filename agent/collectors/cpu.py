@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from agent.collectors import procfs
 from agent.collectors.base import CollectorContext
+from agent.telemetry.keys import CPU_MODE
 from agent.telemetry.model import Sample
-from agent.telemetry.names import CPU_MODE
 
 # The kernel's columns; guest times are part of user and nice already.
 _COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

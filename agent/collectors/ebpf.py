@@ -11,14 +11,9 @@ from agent.collectors.ebpf_names import ATTRIBUTE_OF, METRIC_OF
 from agent.host.containers import identify
 from agent.probelist import ProbeSettings
 from agent.probes import Probes, ProbeStatus
+from agent.telemetry.keys import CGROUP, CONTAINER_ID, PIPE, REASON
 from agent.telemetry.model import Attributes, Buckets, Sample, SignalState
-from agent.telemetry.names import (
-    BY_NAME,
-    CGROUP,
-    CONTAINER_ID,
-    PIPE,
-    REASON,
-)
+from agent.telemetry.names import BY_NAME
 from ebpf.reading import Histogram, Reading, Readings
 from ebpf.session import State
 

@@ -5,7 +5,7 @@ A reading that is not listed is counted as lost, by the reason `unknown_metric`.
 
 from collections.abc import Mapping
 
-from agent.telemetry import names
+from agent.telemetry import keys
 
 METRIC_OF: Mapping[str, str] = {
     "runqueue.delay": "tailcause.runqueue.delay",
@@ -27,13 +27,13 @@ METRIC_OF: Mapping[str, str] = {
 }
 
 ATTRIBUTE_OF: Mapping[str, str] = {
-    "cgroup": names.CGROUP,
-    "aggressor": names.AGGRESSOR,
-    "device": names.DEVICE,
-    "operation": names.DISK_OPERATION,
-    "peer": names.PEER,
-    "stall": names.STALL,
-    "api": names.GPU_API,
-    "kind": names.GPU_API_KIND,
-    "pid": names.PROCESS_PID,
+    "cgroup": keys.CGROUP,
+    "aggressor": keys.AGGRESSOR,
+    "device": keys.DEVICE,
+    "operation": keys.DISK_OPERATION,
+    "peer": keys.PEER,
+    "stall": keys.STALL,
+    "api": keys.GPU_API,
+    "kind": keys.GPU_API_KIND,
+    "pid": keys.PROCESS_PID,
 }

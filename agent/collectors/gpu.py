@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from agent.collectors.base import CollectorContext, NoData
 from agent.errors import AgentError
+from agent.telemetry.keys import GPU_TASK, HW_ID, HW_NAME, HW_TYPE, REASON
 from agent.telemetry.model import Sample, SignalState
-from agent.telemetry.names import GPU_TASK, HW_ID, HW_NAME, HW_TYPE, REASON
 
 _LIBRARY = "libnvidia-ml.so.1"
 _GPU_TYPE = {HW_TYPE: "gpu"}

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from agent.collectors import procfs
 from agent.collectors.base import CollectorContext
+from agent.telemetry.keys import MEMORY_STATE
 from agent.telemetry.model import Sample
-from agent.telemetry.names import MEMORY_STATE
 
 _BYTES_PER_KB = 1024
 _CACHED = ("Cached", "SReclaimable")  # `free` counts reclaimable slab as cache too

@@ -6,8 +6,8 @@ from typing import ClassVar
 from agent.collectors import procfs
 from agent.collectors.base import CollectorContext, NoData
 from agent.host.psi import RESOURCES, defined_at_root, parse_pressure
+from agent.telemetry.keys import PSI_RESOURCE, PSI_STALL
 from agent.telemetry.model import Sample
-from agent.telemetry.names import PSI_RESOURCE, PSI_STALL
 
 _OFF = "pressure stall information is off"
 _REMEDY = "boot with psi=1 (kernel 4.20 or later, CONFIG_PSI)"

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from agent.collectors.base import Collector, NoData
+from agent.telemetry.keys import SIGNAL, SIGNAL_STATE
 from agent.telemetry.model import Sample, SignalState
-from agent.telemetry.names import SIGNAL, SIGNAL_STATE
 
 _log = logging.getLogger(__name__)
 

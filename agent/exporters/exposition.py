@@ -19,9 +19,11 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from agent.telemetry.keys import CGROUP
+from agent.telemetry.metric import Kind
+from agent.telemetry.metric import Metric as CatalogueMetric
 from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
-from agent.telemetry.names import BY_NAME, CGROUP, Kind
-from agent.telemetry.names import Metric as CatalogueMetric
+from agent.telemetry.names import BY_NAME
 
 _UNIT_SUFFIX = {"s": "seconds", "By": "bytes", "Cel": "celsius", "W": "watts", "J": "joules"}
 _ALIAS_LABEL = {CGROUP: "id"}

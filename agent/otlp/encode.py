@@ -7,8 +7,9 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
+from agent.telemetry.metric import Kind
 from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
-from agent.telemetry.names import BY_NAME, Kind
+from agent.telemetry.names import BY_NAME
 
 SCOPE_NAME = "tailcause.agent"
 

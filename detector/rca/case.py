@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from detector.errors import AnalysisError
 from detector.model import Snapshot
 from detector.rca.counters import Counters
@@ -71,7 +71,7 @@ class Case:
 
     def here(self, labels: dict[str, str]) -> dict[str, str]:
         """Add the node to labels: the same cgroup path may exist on others."""
-        return {**labels, names.HOST_NAME: self.host} if self.host else labels
+        return {**labels, keys.HOST_NAME: self.host} if self.host else labels
 
     @cached_property
     def step_model(self) -> StepModel | None:
@@ -84,7 +84,7 @@ class Case:
         return StepLedgers(
             span
             for span in self.snapshot.spans
-            if span.name == STEP_NAME and text(span.resource, names.SERVICE_NAME) == service
+            if span.name == STEP_NAME and text(span.resource, keys.SERVICE_NAME) == service
         )
 
     def ledger(self, request: Request) -> dict[str, float]:

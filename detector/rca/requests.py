@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from agent.telemetry.model import Attributes, Span, SpanKind, SpanStatus
 
 STEP_NAME = "engine step"
@@ -53,7 +53,7 @@ class Step:
 
 def is_request(span: Span) -> bool:
     """Tell whether a span is a request to a model: a server span that names one."""
-    return span.kind is SpanKind.SERVER and names.GEN_AI_MODEL in span.attributes
+    return span.kind is SpanKind.SERVER and keys.GEN_AI_MODEL in span.attributes
 
 
 def text(attributes: Attributes, key: str) -> str:
@@ -77,8 +77,8 @@ def read_requests(spans: Sequence[Span], service: str, model: str) -> list[Reque
         _read_request(span, by_trace[span.trace_id])
         for span in spans
         if is_request(span)
-        and text(span.resource, names.SERVICE_NAME) == service
-        and text(span.attributes, names.GEN_AI_MODEL) == model
+        and text(span.resource, keys.SERVICE_NAME) == service
+        and text(span.attributes, keys.GEN_AI_MODEL) == model
     ]
     return sorted(requests, key=lambda request: (request.end_s, request.trace_id))
 
@@ -95,7 +95,7 @@ def read_steps(spans: Iterable[Span], service: str) -> list[Step]:
             context_tokens=number(span.attributes, "tailcause.step.context_tokens"),
         )
         for span in spans
-        if span.name == STEP_NAME and text(span.resource, names.SERVICE_NAME) == service
+        if span.name == STEP_NAME and text(span.resource, keys.SERVICE_NAME) == service
     ]
     return sorted(steps, key=lambda step: step.start_s)
 
@@ -108,13 +108,13 @@ def _read_request(root: Span, trace: Sequence[Span]) -> Request:
         start_s=root.start_unix_ns / 1e9,
         end_s=root.end_unix_ns / 1e9,
         failed=root.status is SpanStatus.ERROR or status >= 400,
-        version=text(root.resource, names.SERVICE_VERSION),
-        revision=text(root.resource, names.REVISION),
-        replica=text(root.resource, names.SERVICE_INSTANCE_ID),
-        cgroup=text(root.resource, names.CGROUP),
-        host=text(root.resource, names.HOST_NAME),
-        input_tokens=int(number(root.attributes, names.GEN_AI_INPUT_TOKENS)),
-        output_tokens=int(number(root.attributes, names.GEN_AI_OUTPUT_TOKENS)),
+        version=text(root.resource, keys.SERVICE_VERSION),
+        revision=text(root.resource, keys.REVISION),
+        replica=text(root.resource, keys.SERVICE_INSTANCE_ID),
+        cgroup=text(root.resource, keys.CGROUP),
+        host=text(root.resource, keys.HOST_NAME),
+        input_tokens=int(number(root.attributes, keys.GEN_AI_INPUT_TOKENS)),
+        output_tokens=int(number(root.attributes, keys.GEN_AI_OUTPUT_TOKENS)),
         operations=_own_times(root, trace),
     )
 
@@ -139,8 +139,8 @@ def _own_times(root: Span, trace: Sequence[Span]) -> dict[str, float]:
 
 
 def _operation(span: Span, root: Span) -> str:
-    service = text(span.resource, names.SERVICE_NAME)
-    if service != text(root.resource, names.SERVICE_NAME):
+    service = text(span.resource, keys.SERVICE_NAME)
+    if service != text(root.resource, keys.SERVICE_NAME):
         return f"{service}: {span.name}"
     return span.name
 

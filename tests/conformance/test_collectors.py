@@ -12,8 +12,9 @@ from agent.collectors.registry import COLLECTORS, Entry
 from agent.collectors.watch import Watch
 from agent.host.paths import HostPaths
 from agent.otlp.codec import encode_samples
+from agent.telemetry.metric import Kind
 from agent.telemetry.model import Sample, SignalState
-from agent.telemetry.names import BY_NAME, METRICS, Kind
+from agent.telemetry.names import BY_NAME, METRICS
 
 HOSTS = Path(__file__).parents[1] / "fixtures" / "host"
 PACKAGE = Path(__file__).parents[2] / "agent"

@@ -20,7 +20,7 @@ from agent.host.paths import HostPaths
 from agent.host.serving import ServingProcesses
 from agent.ledger_process import annotate
 from agent.otlp.decode import attributes
-from agent.telemetry.names import WAIT_PARTS, WAIT_PREFIX
+from agent.telemetry.keys import WAIT_PARTS, WAIT_PREFIX
 from ebpf.layout import SAMPLE
 from ebpf.probes.sched import Sched
 from ebpf.probes.waits import Waits

@@ -8,7 +8,7 @@ It yields the spans and points that the real workload and agent would send. The 
 import random
 from dataclasses import dataclass, field, replace
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from agent.telemetry.model import Attributes, Link, Point, Span, SpanKind, SpanStatus
 from detector.model import Incident, SeriesKey, Signal, Snapshot
 
@@ -190,10 +190,10 @@ def _revision(scene: Scene, at_s: float) -> str:
 def _resource(scene: Scene, revision: str) -> Attributes:
     version = "1.1.0" if revision == NEW else "1.0.0"
     found: dict[str, str] = {
-        names.SERVICE_NAME: "chat", names.SERVICE_VERSION: version,
-        names.REVISION: revision, names.SERVICE_INSTANCE_ID: "chat-0",
+        keys.SERVICE_NAME: "chat", keys.SERVICE_VERSION: version,
+        keys.REVISION: revision, keys.SERVICE_INSTANCE_ID: "chat-0",
     }  # fmt: skip
-    return found | {names.CGROUP: CGROUP} if scene.with_cgroup else found
+    return found | {keys.CGROUP: CGROUP} if scene.with_cgroup else found
 
 
 def _spans(scene: Scene, request: _Request) -> list[Span]:
@@ -210,8 +210,8 @@ def _spans(scene: Scene, request: _Request) -> list[Span]:
     root = replace_span(
         root,
         {
-            names.GEN_AI_MODEL: "tiny", names.GEN_AI_INPUT_TOKENS: request.prompt,
-            names.GEN_AI_OUTPUT_TOKENS: request.output, "http.response.status_code": 200,
+            keys.GEN_AI_MODEL: "tiny", keys.GEN_AI_INPUT_TOKENS: request.prompt,
+            keys.GEN_AI_OUTPUT_TOKENS: request.output, "http.response.status_code": 200,
         },
     )  # fmt: skip
     parts = (
@@ -280,7 +280,7 @@ def _points(scene: Scene, cpu: _Cpu) -> list[Point]:
                     "tailcause.cgroup.cpu.cfs.throttled_time",
                     value,
                     time_ns,
-                    {names.CGROUP: cgroup},
+                    {keys.CGROUP: cgroup},
                 )
             )
         if scene.matrix:
@@ -289,25 +289,25 @@ def _points(scene: Scene, cpu: _Cpu) -> list[Point]:
                 (CGROUP, 0.02 * second),
                 ("idle", 0.001 * second),
             ):
-                labels = {names.CGROUP: CGROUP, "tailcause.aggressor.path": aggressor}
+                labels = {keys.CGROUP: CGROUP, "tailcause.aggressor.path": aggressor}
                 found.append(_counter("tailcause.runqueue.wait_on.time", waited, time_ns, labels))
         for cgroup, cpus in (
             (NEIGHBOUR, scene.neighbour),
             (IDLE_CORE_NEIGHBOUR, scene.idle_core_neighbour),
         ):
             found.append(
-                _counter("container.cpu.time", cpus * after, time_ns, {names.CGROUP: cgroup})
+                _counter("container.cpu.time", cpus * after, time_ns, {keys.CGROUP: cgroup})
             )
-        found.append(_counter("container.cpu.time", used, time_ns, {names.CGROUP: CGROUP}))
-        found.append(_counter("system.cpu.time", used + stolen, time_ns, {names.CPU_MODE: "user"}))
+        found.append(_counter("container.cpu.time", used, time_ns, {keys.CGROUP: CGROUP}))
+        found.append(_counter("system.cpu.time", used + stolen, time_ns, {keys.CPU_MODE: "user"}))
         for resource, value in (("cpu", throttled + stolen), ("memory", 0.0), ("io", 0.0)):
-            labels = {names.CGROUP: CGROUP, names.PSI_RESOURCE: resource, names.PSI_STALL: "some"}
+            labels = {keys.CGROUP: CGROUP, keys.PSI_RESOURCE: resource, keys.PSI_STALL: "some"}
             found.append(_counter("tailcause.cgroup.psi.time", value, time_ns, labels))
     return found
 
 
 def _counter(metric: str, value: float, time_ns: int, labels: Attributes) -> Point:
-    return Point(metric, value, time_ns, labels, {names.HOST_NAME: "node-1"}, cumulative=True)
+    return Point(metric, value, time_ns, labels, {keys.HOST_NAME: "node-1"}, cumulative=True)
 
 
 def _incident(scene: Scene) -> Incident:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from detector.rca.case import Case, Interval
 from detector.rca.counters import Track
 
@@ -48,7 +48,7 @@ def rates(case: Case, metric: str, labels: dict[str, str]) -> Fractions | None:
 
 def pressure(case: Case, cgroup: str, resource: str) -> Fractions | None:
     """Return the fraction of wall time in which some work of a cgroup stalled on a resource (PSI)."""
-    labels = {names.CGROUP: cgroup, names.PSI_RESOURCE: resource, names.PSI_STALL: "some"}
+    labels = {keys.CGROUP: cgroup, keys.PSI_RESOURCE: resource, keys.PSI_STALL: "some"}
     return rates(case, PRESSURE, labels)
 
 
@@ -58,7 +58,7 @@ def throttled(case: Case, cgroup: str) -> Fractions | None:
     The kernel sums throttled time over run queues, one a CPU, so it may pass wall time; PSI counts a moment
     once however many CPUs stand still, and bounds it where the kernel has it.
     """
-    measured = rates(case, THROTTLED, {names.CGROUP: cgroup})
+    measured = rates(case, THROTTLED, {keys.CGROUP: cgroup})
     if measured is None:
         return None
     stalled = pressure(case, cgroup, "cpu")
@@ -71,7 +71,7 @@ def throttled(case: Case, cgroup: str) -> Fractions | None:
 
 def waits_on(case: Case) -> list[tuple[dict[str, str], Track]]:
     """Return whom the service waited for, by series; empty unless the scheduler probe ran before the onset too."""
-    tracks = case.counters.find(WAIT_ON, case.here({names.CGROUP: case.cgroup}))
+    tracks = case.counters.find(WAIT_ON, case.here({keys.CGROUP: case.cgroup}))
     known = any(
         track.rate(case.before.start_s, case.before.end_s) is not None for _, track in tracks
     )
@@ -95,13 +95,13 @@ def most_throttled(case: Case) -> tuple[str, Fractions] | None:
 
 def increase(case: Case, metric: str, cgroup: str, within: Interval) -> float | None:
     """Return the growth of a cgroup's counter within an interval; None when not observed."""
-    track = case.counters.one(metric, case.here({names.CGROUP: cgroup}))
+    track = case.counters.one(metric, case.here({keys.CGROUP: cgroup}))
     return None if track is None else track.increase(within.start_s, within.end_s)
 
 
 def limit_cpus(case: Case, cgroup: str, within: Interval) -> float | None:
     """Return the CPU limit of a cgroup within an interval, in CPUs; None without one."""
-    track = case.counters.one(CPU_LIMIT, case.here({names.CGROUP: cgroup}))
+    track = case.counters.one(CPU_LIMIT, case.here({keys.CGROUP: cgroup}))
     return None if track is None else track.mean(within.start_s, within.end_s)
 
 

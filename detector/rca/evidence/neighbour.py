@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from detector.model import Evidence, Verdict
 from detector.rca.case import Case
 from detector.rca.evidence import cgroups
@@ -82,16 +82,16 @@ def _bound(case: Case) -> float:
 def _hypothesis(
     case: Case, one: _Aggressor, scale: float, cleared: tuple[Evidence, ...]
 ) -> Hypothesis:
-    query = f'rate({cgroups.WAIT_ON}{{{names.CGROUP}="{case.cgroup}", {cgroups.AGGRESSOR}="{one.cgroup}"}})'
+    query = f'rate({cgroups.WAIT_ON}{{{keys.CGROUP}="{case.cgroup}", {cgroups.AGGRESSOR}="{one.cgroup}"}})'
     evidence = [
         Evidence(
             SOURCE, "seconds per second its threads waited while that cgroup had the CPU", query, one.since,
             one.before, "s/s",
         )
     ]  # fmt: skip
-    used = cgroups.rates(case, cgroups.CPU_TIME, {names.CGROUP: one.cgroup})
+    used = cgroups.rates(case, cgroups.CPU_TIME, {keys.CGROUP: one.cgroup})
     if used is not None and used.since is not None:
-        query = f'rate({cgroups.CPU_TIME}{{{names.CGROUP}="{one.cgroup}"}})'
+        query = f'rate({cgroups.CPU_TIME}{{{keys.CGROUP}="{one.cgroup}"}})'
         evidence.append(
             Evidence(SOURCE, f"CPUs used by {one.cgroup}", query, used.since, used.before, "{cpu}")
         )
@@ -118,7 +118,7 @@ def _cleared(case: Case, own: set[str], hostile: set[str]) -> tuple[Evidence, ..
     """Name cgroups that took more CPU without making the service wait."""
     found = []
     for labels, track in case.counters.find(cgroups.CPU_TIME, case.here({})):
-        other = labels.get(names.CGROUP, "")
+        other = labels.get(keys.CGROUP, "")
         since = track.rate(case.since.start_s, case.since.end_s)
         before = track.rate(case.before.start_s, case.before.end_s) or 0.0
         inside = any(
@@ -127,6 +127,6 @@ def _cleared(case: Case, own: set[str], hostile: set[str]) -> tuple[Evidence, ..
         if not other or inside or since is None or since - before < BYSTANDER_CPUS:
             continue
         statement = f"{other} is busier too, but the service did not wait behind it"
-        query = f'rate({cgroups.CPU_TIME}{{{names.CGROUP}="{other}"}})'
+        query = f'rate({cgroups.CPU_TIME}{{{keys.CGROUP}="{other}"}})'
         found.append(Evidence(SOURCE, statement, query, since, before, "{cpu}"))
     return tuple(sorted(found, key=lambda evidence: -(evidence.value or 0.0))[:3])

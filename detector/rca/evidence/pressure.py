@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from detector.model import Evidence, Verdict
 from detector.rca.case import Case
 from detector.rca.evidence import cgroups
@@ -96,7 +96,7 @@ class Pressure:
         claim: Stall,
         why: tuple[Evidence, ...],
     ) -> Hypothesis:
-        query = f'rate({cgroups.PRESSURE}{{{names.CGROUP}="{case.cgroup}", {names.PSI_RESOURCE}="{resource.name}"}})'
+        query = f'rate({cgroups.PRESSURE}{{{keys.CGROUP}="{case.cgroup}", {keys.PSI_RESOURCE}="{resource.name}"}})'
         stalled = Evidence(
             SOURCE,
             f"part of wall time in which some of it waited for {resource.name}",
@@ -121,7 +121,7 @@ def _outside_part(case: Case) -> tuple[float, tuple[Evidence, ...]]:
 
     A service that burns more CPU of its own also raises its CPU pressure; that is not a neighbour's doing.
     """
-    own = cgroups.rates(case, cgroups.CPU_TIME, {names.CGROUP: case.cgroup})
+    own = cgroups.rates(case, cgroups.CPU_TIME, {keys.CGROUP: case.cgroup})
     host = _host_busy(case)
     if own is None or own.since is None or own.before is None or host is None:
         return 0.0, ()
@@ -144,7 +144,7 @@ def _host_busy(case: Case) -> tuple[float, float] | None:
     before = since = 0.0
     tracks = case.counters.find("system.cpu.time", case.here({}))
     for labels, track in tracks:
-        if labels.get(names.CPU_MODE) in {"idle", "iowait"}:
+        if labels.get(keys.CPU_MODE) in {"idle", "iowait"}:
             continue
         old = track.rate(case.before.start_s, case.before.end_s)
         new = track.rate(case.since.start_s, case.since.end_s)

@@ -1,6 +1,6 @@
 """Did a CPU limit stop the service? CFS throttling of its cgroup or of one above it."""
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from detector.model import Evidence, Verdict
 from detector.rca.case import Case, Interval
 from detector.rca.evidence import cgroups
@@ -54,9 +54,9 @@ class Throttling:
     def _evidence(
         self, case: Case, cgroup: str, fractions: cgroups.Fractions
     ) -> tuple[Evidence, ...]:
-        labels = f'{{{names.CGROUP}="{cgroup}"}}'
+        labels = f'{{{keys.CGROUP}="{cgroup}"}}'
         seconds = cgroups.increase(case, cgroups.THROTTLED, cgroup, case.since)
-        before_rate = cgroups.rates(case, cgroups.THROTTLED, {names.CGROUP: cgroup})
+        before_rate = cgroups.rates(case, cgroups.THROTTLED, {keys.CGROUP: cgroup})
         usual = (
             before_rate.before * case.since.length_s
             if before_rate and before_rate.before is not None
@@ -105,7 +105,7 @@ class Throttling:
         inside = set(cgroups.lineage(case.cgroup))
         found = []
         for labels, track in case.counters.find(cgroups.THROTTLED, case.here({})):
-            other = labels.get(names.CGROUP, "")
+            other = labels.get(keys.CGROUP, "")
             seconds = track.increase(case.since.start_s, case.since.end_s)
             if (
                 not other
@@ -116,7 +116,7 @@ class Throttling:
                 continue
             before = track.rate(case.before.start_s, case.before.end_s)
             usual = None if before is None else before * case.since.length_s
-            query = f'increase({cgroups.THROTTLED}{{{names.CGROUP}="{other}"}})'
+            query = f'increase({cgroups.THROTTLED}{{{keys.CGROUP}="{other}"}})'
             statement = f"{other} is throttled too, but serves none of the slow requests"
             found.append(Evidence(SOURCE, statement, query, seconds, usual, "s"))
         found.sort(key=lambda evidence: -(evidence.value or 0.0))
@@ -133,7 +133,7 @@ def _periods_hit(case: Case, cgroup: str, within: Interval) -> float | None:
 
 
 def _next_steps(case: Case, cgroup: str) -> tuple[str, ...]:
-    used = cgroups.rates(case, cgroups.CPU_TIME, {names.CGROUP: cgroup})
+    used = cgroups.rates(case, cgroups.CPU_TIME, {keys.CGROUP: cgroup})
     want = f" (it used {used.before:.2f} CPUs before the onset)" if used and used.before else ""
     return (
         f"Raise the CPU limit of {cgroup}{want}, or remove it and keep the request.",

@@ -11,7 +11,7 @@ from agent.host.paths import HostPaths
 from agent.host.serving import ServingProcesses
 from agent.ledger_process import annotate
 from agent.otlp.decode import attributes
-from agent.telemetry.names import WAIT_SCOPE
+from agent.telemetry.keys import WAIT_SCOPE
 from ebpf.layout import SAMPLE, WAITS, Wait
 from ebpf.ring import Ring
 

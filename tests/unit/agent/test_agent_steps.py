@@ -3,7 +3,7 @@
 from pytest import approx  # noqa: PT013  reads better in comparisons
 
 from agent.steps import Engine, Engines
-from agent.telemetry.names import WAIT_PARTS
+from agent.telemetry.keys import WAIT_PARTS
 from agent.waits import Parts
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.telemetry import names
+from agent.telemetry import keys
 from agent.telemetry.model import Attributes, Span, SpanKind, SpanStatus
 from detector.rca.requests import Request, read_requests
 
-RESOURCE: Attributes = {names.SERVICE_NAME: "chat", names.REVISION: "abc"}
+RESOURCE: Attributes = {keys.SERVICE_NAME: "chat", keys.REVISION: "abc"}
 
 
 def span(
@@ -31,7 +31,7 @@ def span(
 
 
 def root(start_ms: int = 0, end_ms: int = 100, status: int = 200, parent: str = "") -> Span:
-    attributes: Attributes = {names.GEN_AI_MODEL: "tiny", "http.response.status_code": status}
+    attributes: Attributes = {keys.GEN_AI_MODEL: "tiny", "http.response.status_code": status}
     return Span(
         "t", "root", parent, "POST", SpanKind.SERVER, start_ms * 10**6, end_ms * 10**6, SpanStatus.UNSET, attributes,
         (), RESOURCE,
@@ -90,7 +90,7 @@ def test_same_operation_twice_adds_up() -> None:
 
 def test_other_services_are_named() -> None:
     """An operation of a called service carries the service's name."""
-    other: Attributes = {names.SERVICE_NAME: "vectors"}
+    other: Attributes = {keys.SERVICE_NAME: "vectors"}
     assert (
         "vectors: search"
         in read(root(), span("a", "root", 0, 50, name="search", resource=other)).operations

@@ -1,0 +1,122 @@
+"""Metrics of the agent itself: its signals, pipes, probes, ledger and governor."""
+
+from agent.telemetry.keys import (
+    COST_KIND,
+    CPU_MODE,
+    OUTCOME,
+    PIPE,
+    PROBE,
+    PROBE_STATE,
+    REASON,
+    SIGNAL,
+    SIGNAL_STATE,
+)
+from agent.telemetry.metric import Kind, Metric
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "tailcause.signal.state",
+        "1",
+        Kind.GAUGE,
+        "1 for the state that a signal source is in.",
+        (SIGNAL, SIGNAL_STATE),
+    ),
+    Metric(
+        "tailcause.signal.age",
+        "s",
+        Kind.GAUGE,
+        "Age of the last value of a signal source.",
+        (SIGNAL,),
+    ),
+    Metric(
+        "tailcause.signal.collect.duration",
+        "s",
+        Kind.GAUGE,
+        "How long the last collection took.",
+        (SIGNAL,),
+    ),
+    Metric(
+        "tailcause.signal.failures",
+        "{failure}",
+        Kind.COUNTER,
+        "Collections that failed.",
+        (SIGNAL,),
+    ),
+    Metric("process.cpu.time", "s", Kind.COUNTER, "CPU time of the agent itself.", (CPU_MODE,)),
+    Metric("process.memory.usage", "By", Kind.UP_DOWN, "Resident memory of the agent itself."),
+    Metric(
+        "tailcause.pipe.items",
+        "{item}",
+        Kind.COUNTER,
+        "Items (points or spans) that went through a pipe.",
+        (PIPE,),
+    ),
+    Metric(
+        "tailcause.pipe.dropped",
+        "{item}",
+        Kind.COUNTER,
+        "Items lost in a pipe, by reason.",
+        (PIPE, REASON),
+    ),
+    Metric(
+        "tailcause.probe.state",
+        "1",
+        Kind.GAUGE,
+        "1 for the state that an eBPF probe is in.",
+        (PROBE, PROBE_STATE),
+    ),
+    Metric(
+        "tailcause.probe.cost",
+        "s",
+        Kind.COUNTER,
+        "CPU time that a probe took, estimated from its events and their calibrated cost.",
+        (PROBE, COST_KIND),
+    ),
+    Metric(
+        "tailcause.probe.events",
+        "{event}",
+        Kind.COUNTER,
+        "How often the programs of a probe ran.",
+        (PROBE,),
+    ),
+    Metric(
+        "tailcause.probe.dropped",
+        "{event}",
+        Kind.COUNTER,
+        "What a probe could not count, by reason.",
+        (PROBE, REASON),
+    ),
+    Metric(
+        "tailcause.ledger.spans",
+        "{span}",
+        Kind.COUNTER,
+        "Spans and what became of their latency ledger.",
+        (OUTCOME,),
+    ),
+    Metric(
+        "tailcause.governor.own_cpu",
+        "1",
+        Kind.GAUGE,
+        "CPU that the agent uses, as a share of one core.",
+    ),
+    Metric(
+        "tailcause.governor.imposed_cpu",
+        "1",
+        Kind.GAUGE,
+        "CPU that the probes take from whoever triggers them, as a share of the CPU time in use.",
+    ),
+    Metric(
+        "tailcause.governor.sheds",
+        "{shed}",
+        Kind.COUNTER,
+        "How often a probe was taken off for its cost.",
+        (PROBE,),
+    ),
+    Metric(
+        "tailcause.enrich.misses",
+        "{span}",
+        Kind.COUNTER,
+        "Spans whose process could not be joined to a cgroup.",
+        (REASON,),
+    ),
+)
