@@ -80,12 +80,29 @@ class _Families:
 
 def _families(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]:
     name = prometheus_name(entry)
+    yield from _aliased(entry, samples)
     if entry.alias == name:  # one family, which carries the labels of both
         yield _family(name, entry, [(_labels(s.attributes) | _alias_labels(s), s) for s in samples])
         return
     yield _family(name, entry, [(_labels(s.attributes), s) for s in samples])
     if entry.alias:
         yield _family(entry.alias, entry, [(_alias_labels(s), s) for s in samples])
+
+
+def _aliased(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]:
+    """Yield a family for each of the metric's further names that some series bear."""
+    for alias in entry.aliases:
+        family = _empty(alias.name, entry)
+        for sample in samples:
+            if all(sample.attributes.get(key) == value for key, value in alias.where):
+                labels = {
+                    label: _text(sample.attributes[key])
+                    for key, label in alias.labels
+                    if key in sample.attributes
+                }
+                family.add_sample(alias.name, labels, sample.value * alias.factor)
+        if family.samples:
+            yield family
 
 
 def _family(name: str, entry: CatalogueMetric, rows: list[tuple[dict[str, str], Sample]]) -> Metric:

@@ -103,7 +103,8 @@ def test_no_name_stands_for_two_metrics() -> None:
     """No two metrics share a name; an alias may equal its own metric's name only."""
     owners: dict[str, set[str]] = {}
     for metric in METRICS:
-        for name in {prometheus_name(metric), metric.alias} - {""}:
+        names = {prometheus_name(metric), metric.alias, *(alias.name for alias in metric.aliases)}
+        for name in names - {""}:
             owners.setdefault(name, set()).add(metric.name)
     assert {name: owner for name, owner in owners.items() if len(owner) > 1} == {}
 
