@@ -12,6 +12,7 @@ from kernels.workload.clock import Clock
 from kernels.workload.engine import Engine, QueueFullError, StoppedError
 from kernels.workload.exchange import Exchange
 from kernels.workload.generation import Event, Generation
+from kernels.workload.ids import ReservedIds
 from kernels.workload.metrics import Metrics
 from kernels.workload.openai_api import Answer, ApiError, CompletionRequest, parse
 from kernels.workload.prompt_cache import PromptCache, cache_key
@@ -20,6 +21,12 @@ from kernels.workload.tenants import QUERY, Tenant, TenantDirectory
 from kernels.workload.tokenizer import encode
 
 RETRY_AFTER_S = 1
+DATABASE = {
+    "db.system.name": "sqlite",
+    "db.operation.name": "SELECT",
+    "db.collection.name": "tenants",
+    "db.query.text": QUERY,
+}
 CLIENT_CLOSED_REQUEST = 499  # nginx's number for a client that went away; never sent
 
 
@@ -36,6 +43,7 @@ class Service:
     cache: PromptCache
     metrics: Metrics
     tracer: Tracer
+    ids: ReservedIds
     clock: Clock
 
 
@@ -50,7 +58,8 @@ class Completions:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request, leaving a span, a log line and counts whatever happens."""
         service = self._service
-        exchange = Exchange(RequestTrace(service.tracer, service.clock, request.headers))
+        trace = RequestTrace(service.tracer, service.ids, service.clock, request.headers)
+        exchange = Exchange(trace)
         self.in_flight += 1
         try:
             asked = await self._read(request, exchange)
@@ -137,20 +146,11 @@ class Completions:
         return asked
 
     async def _tenant(self, trace: RequestTrace, name: str) -> Tenant:
-        span = trace.child(
-            "sql SELECT tenants",
-            SpanKind.CLIENT,
-            {
-                "db.system.name": "sqlite",
-                "db.operation.name": "SELECT",
-                "db.collection.name": "tenants",
-                "db.query.text": QUERY,
-            },
-        )
+        work = trace.work()
         try:
-            return await self._service.tenants.find(name, span)
+            return await self._service.tenants.find(name, work)
         finally:
-            trace.close(span)
+            trace.add_work(work, "sql SELECT tenants", "sql wait", DATABASE)
 
     def _look_in_cache(self, trace: RequestTrace, key: bytes) -> tuple[int, ...] | None:
         span = trace.child("cache lookup", SpanKind.INTERNAL, {})

@@ -77,6 +77,7 @@ def assemble(
         cache=PromptCache(settings.prompt_cache),
         metrics=Metrics(identity.model),
         tracer=tracing.tracer,
+        ids=tracing.ids,
         clock=clock,
     )
 

@@ -18,8 +18,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from ebpf.hook.library import SpanLibrary
 from kernels.workload.clock import Clock
 from kernels.workload.generation import Generation, Step
-from kernels.workload.ids import Ids
+from kernels.workload.ids import Ids, ReservedIds
 from kernels.workload.tracing import Tracing
+from kernels.workload.work import Work
 
 Value = str | bool | int | float
 
@@ -32,8 +33,11 @@ REQUEST_FIXED: Mapping[str, Value] = {"http.request.method": "POST", "http.route
 class RequestTrace:
     """The SERVER span of one request and its children; used in the event loop."""
 
-    def __init__(self, tracer: Tracer, clock: Clock, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, tracer: Tracer, ids: ReservedIds, clock: Clock, headers: Mapping[str, str]
+    ) -> None:
         self._tracer = tracer
+        self._ids = ids
         self._clock = clock
         self.started_ns = clock.now_ns()
         self.span: Span = tracer.start_span(
@@ -73,6 +77,25 @@ class RequestTrace:
         """Add a child that is over; nothing when it never came to its end."""
         if start_ns and end_ns:
             self._tracer.start_span(name, context=self._inside, start_time=start_ns).end(end_ns)
+
+    def work(self) -> Work:
+        """Announce a child whose work another thread does, and mark the moment from which it waits for one."""
+        return Work(self.span.get_span_context().trace_id, self._ids.reserve().span_id, self._clock)
+
+    def add_work(self, work: Work, name: str, wait: str, attributes: Mapping[str, Value]) -> None:
+        """Add the child called `name` with the time that its thread marked, and the one called `wait` before it."""
+        started_ns, ended_ns = work.close()
+        self.phase(wait, work.asked_ns, started_ns or ended_ns)
+        if not started_ns:
+            return
+        self._ids.use(Ids(work.trace_id, work.span_id))
+        self._tracer.start_span(
+            name,
+            context=self._inside,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=started_ns,
+        ).end(ended_ns)
 
     def finish(self, status: int, error: str = "") -> int:
         """End the request span; the result is its duration in nanoseconds."""

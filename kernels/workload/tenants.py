@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from opentelemetry.trace import Span, SpanContext
-
 from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
 from kernels.workload.cache import build_once
+from kernels.workload.work import Work
 
 SCHEMA_REVISION = 1
 """Part of the file's name: bump it when the schema or the rows change."""
@@ -85,13 +84,13 @@ class TenantDirectory:
             threads, thread_name_prefix="sql", initializer=self._connect
         )
 
-    async def find(self, name: str, span: Span | None = None) -> Tenant:
+    async def find(self, name: str, work: Work | None = None) -> Tenant:
         """Look a tenant up; ANYONE when the directory does not have it.
 
-        `span` is the look-up's: its work is marked on the thread that does it.
+        `work` is marked on the thread that does it.
         """
-        work = self._find if span is None else self._find_for(span.get_span_context())
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, name)
+        find = self._find if work is None else self._find_for(work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, find, name)
 
     def close(self) -> None:
         """Give up queued look-ups; running ones end by themselves."""
@@ -101,13 +100,13 @@ class TenantDirectory:
         # Nothing writes the file once it has its name, so that reads need no locks.
         self._local.connection = sqlite3.connect(f"file:{self._path}?mode=ro&immutable=1", uri=True)
 
-    def _find_for(self, ids: SpanContext) -> Callable[[str], Tenant]:
+    def _find_for(self, work: Work) -> Callable[[str], Tenant]:
         def find(name: str) -> Tenant:
-            self._library.start(ids.trace_id, ids.span_id)
+            work.start(self._library)
             try:
                 return self._find(name)
             finally:
-                self._library.end(ids.trace_id, ids.span_id)
+                work.end(self._library)
 
         return find
 

@@ -137,6 +137,17 @@ async def test_steps_are_explained(tmp_path: Path) -> None:
     assert sum(ledger(step).get("cpu", 0.0) for step in steps) > 0
 
 
+async def test_look_ups_are_explained(tmp_path: Path) -> None:
+    """A look-up of some microseconds is measured on the thread that does it; the way there is a span of its own."""
+    collector = await served(tmp_path, 23)
+    look_ups, ways = collector.named("sql SELECT tenants"), collector.named("sql wait")
+    wall_s = [(one.end_time_unix_nano - one.start_time_unix_nano) / 1e9 for one in look_ups]
+    unexplained_s = sum(float(ledger(one)["unexplained"]) for one in look_ups)
+    assert len(look_ups) == len(ways) == 23
+    assert {ledger(one)["scope"] for one in look_ups} == {"span"}
+    assert unexplained_s <= 0.05 * sum(wall_s)
+
+
 async def test_requests_get_what_their_steps_waited_for(tmp_path: Path) -> None:
     """A request has the ledger of its steps, its look-up one of its own thread, its queue one of the steps meanwhile."""
     collector = await served(tmp_path, 23)

@@ -18,7 +18,7 @@ from tests.support.workload_process import Server, serving
 
 BODY: dict[str, object] = {"prompt": "Hello there", "max_tokens": 5, "user": "tenant-0007"}
 WHO = ("--service", "chat-7f", "--model", "tiny", "--version", "1.2.3", "--revision", "ab" * 20)
-CHILDREN = ["sql SELECT tenants", "cache lookup", "queue", "prefill", "decode"]
+CHILDREN = ["sql wait", "sql SELECT tenants", "cache lookup", "queue", "prefill", "decode"]
 
 
 async def post(
@@ -129,8 +129,8 @@ async def test_a_cache_hit_needs_no_engine(tmp_path: Path) -> None:
         collector.named("POST /v1/completions"), key=lambda one: one.start_time_unix_nano
     )
     found = children(collector, requests[1])
-    assert [one.name for one in found] == CHILDREN[:2]
-    assert attributes(list(found[1].attributes)) == {"tailcause.cache.hit": True}
+    assert [one.name for one in found] == CHILDREN[:3]
+    assert attributes(list(found[2].attributes)) == {"tailcause.cache.hit": True}
 
 
 async def test_a_refused_request_is_an_error(tmp_path: Path) -> None:

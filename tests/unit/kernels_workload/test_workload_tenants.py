@@ -1,12 +1,16 @@
 """The tenant directory on a real database file."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
+from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
+from kernels.workload.clock import Clock
 from kernels.workload.tenants import ANYONE, QUERY, Tenant, TenantDirectory, tenant_database
+from kernels.workload.work import Work
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -48,3 +52,40 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     blocked.write_text("")
     with pytest.raises(WorkloadError, match="--cache"):
         tenant_database(blocked / "cache", 10, indexed=True)
+
+
+class Marks(SpanLibrary):
+    """Notes which thread marks what."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, int, int, str]] = []
+
+    def start(self, trace_id: int, span_id: int) -> None:
+        """Note a start."""
+        self.made.append(("start", trace_id, span_id, threading.current_thread().name))
+
+    def end(self, trace_id: int, span_id: int) -> None:
+        """Note an end."""
+        self.made.append(("end", trace_id, span_id, threading.current_thread().name))
+
+
+async def test_a_look_up_is_marked_where_its_work_is_done(tmp_path: Path) -> None:
+    """Both marks come from the directory's thread, and the span's times lie between them, after the wait for it."""
+    marks = Marks()
+    directory = TenantDirectory(tenant_database(tmp_path, 500, indexed=True), 1, marks)
+    work = Work(7, 8, Clock())
+    try:
+        await directory.find("tenant-0004", work)
+    finally:
+        directory.close()
+    assert [one[:3] for one in marks.made] == [("start", 7, 8), ("end", 7, 8)]
+    assert {one[3].rpartition("_")[0] for one in marks.made} == {"sql"}
+    assert work.asked_ns < work.started_ns < work.ended_ns
+    assert work.close() == (work.started_ns, work.ended_ns)
+
+
+def test_work_that_nobody_began_has_no_start() -> None:
+    """A client that went away while its look-up was queued leaves the wait alone."""
+    started_ns, ended_ns = Work(7, 8, Clock()).close()
+    assert started_ns == 0
+    assert ended_ns > 0
