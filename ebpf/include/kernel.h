@@ -147,9 +147,13 @@ struct bio {
 struct request {
 	struct request_queue *q;
 	unsigned int cmd_flags;
+	unsigned int rq_flags;
 	unsigned int __data_len;
 	struct bio *bio;
+	u64 start_time_ns;
 };
+
+enum rqf_flags { __RQF_IO_STAT = 8 }; /* has a name since 6.15 */
 
 struct request___with_disk { /* before 5.17 */
 	struct gendisk *rq_disk;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Block I/O by cgroup and device: time in the queue (insert to issue) and in the device (issue to completion).
+/* Block I/O by cgroup and device: time in the queue (start to issue) and in the device (issue to completion).
  *
+ * When a request started is the kernel's own stamp, from which its disk statistics count too. Where these are off it
+ * waits from its insertion, and has not waited when there is none.
  * Whose request it is, is asked where it enters the queue, or is issued when there is none: there the task at hand is
  * the one that wants it. A kernel thread works for others (write-back, a requeue): on the v2 tree its request carries
  * the owner's cgroup, v1 does not know it and the thread's own cgroup, the root, is charged.
@@ -16,7 +18,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define REQ_OP_MASK 0xff
 
-/* A table with four places for each address instead of a hash map: the kernel uses the same requests over and over, so
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+/* A table with four places for each request instead of a hash map: the kernel uses the same requests over and over, so
  * a request finds its old place again and nothing is inserted, removed or locked; and the place is one cache line.
  */
 struct {
@@ -41,48 +45,50 @@ struct {
 	__type(value, struct tc_io);
 } blank SEC(".maps");
 
-/* A number, unlike the argument itself, on which the verifier allows no arithmetic. */
-static __always_inline u64 address_of_first(void *ctx)
+/* A number that stands for the request: its distance from something that stays where it is. The verifier allows no
+ * arithmetic on the pointer itself but this, and one subtraction is cheaper than a helper that copies it.
+ */
+static __always_inline u64 number_of(struct request *rq)
 {
-	u64 address = 0;
+	u64 number = (u64)rq, fixed = (u64)&stats;
 
-	bpf_probe_read_kernel(&address, sizeof(address), ctx);
-	return address;
+	__asm__ volatile("%0 -= %1" : "+r"(number) : "r"(fixed)); /* or clang would shift both pointers first */
+	return number;
 }
 
 /* Requests lie side by side, in blocks of up to 64 KB and each longer than 256 bytes. Their places do too: the next
  * request's place is then on the same page.
  */
-static __always_inline struct tc_flight *place(u64 address, u32 nth)
+static __always_inline struct tc_flight *place(u64 number, u32 nth)
 {
-	u32 at = ((address >> 16) * 0x9e3779b97f4a7c15ULL >> 50) + ((address >> 8) & 0xff) + nth;
+	u32 at = ((number >> 16) * 0x9e3779b97f4a7c15ULL >> 50) + ((number >> 8) & 0xff) + nth;
 
 	at &= TC_IN_FLIGHT - 1;
 	return bpf_map_lookup_elem(&in_flight, &at);
 }
 
-static __always_inline struct tc_flight *find(u64 address)
+static __always_inline struct tc_flight *find(u64 number)
 {
 	for (u32 nth = 0; nth < TC_PLACES; nth++) {
-		struct tc_flight *flight = place(address, nth);
+		struct tc_flight *flight = place(number, nth);
 
-		if (flight && flight->address == address)
+		if (flight && flight->number == number)
 			return flight;
 	}
 	return NULL;
 }
 
 /* A place for a request that has none, taken from a request that is not alive. */
-static __noinline struct tc_flight *claim(u64 address)
+static __noinline struct tc_flight *claim(u64 number)
 {
 	for (u32 nth = 0; nth < TC_PLACES; nth++) {
-		struct tc_flight *flight = place(address, nth);
+		struct tc_flight *flight = place(number, nth);
 		u64 before;
 
 		if (!flight || flight->state != TC_FLIGHT_NONE)
 			continue;
-		before = flight->address;
-		if (__sync_val_compare_and_swap(&flight->address, before, address) == before)
+		before = flight->number;
+		if (__sync_val_compare_and_swap(&flight->number, before, number) == before)
 			return flight;
 	}
 	tc_count(&stats.events_lost);
@@ -113,10 +119,22 @@ static __always_inline u64 owner_of(struct request *rq)
 	return id ? id : tc_cgroup_id(task);
 }
 
-static __always_inline void begin(struct request *rq, struct tc_flight *flight, u64 now)
+/* The kernel's stamp of a request that its disk statistics count. Before 6.13 there is 0 in all others, since then what
+ * the request's last use has left.
+ */
+static __always_inline u64 start_of(struct request *rq)
+{
+	bool stamped = LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 13, 0);
+
+	if (bpf_core_enum_value_exists(enum rqf_flags, __RQF_IO_STAT))
+		stamped = rq->rq_flags >> bpf_core_enum_value(enum rqf_flags, __RQF_IO_STAT) & 1;
+	return stamped ? rq->start_time_ns : 0;
+}
+
+static __always_inline void begin(struct request *rq, struct tc_flight *flight)
 {
 	u32 operation = rq->cmd_flags & REQ_OP_MASK;
-	u64 id = owner_of(rq);
+	u64 id = owner_of(rq), start_ns = start_of(rq);
 
 	if (flight->state == TC_FLIGHT_ISSUED) /* the kernel skipped the program at its completion */
 		tc_count(&stats.events_lost);
@@ -124,7 +142,7 @@ static __always_inline void begin(struct request *rq, struct tc_flight *flight, 
 		flight->key.cgroup_slot = tc_find_slot(id);
 		flight->cgroup_id = flight->key.cgroup_slot == TC_OTHER ? 0 : id;
 	}
-	flight->queued_ns = now;
+	flight->queued_ns = start_ns ? start_ns : bpf_ktime_get_ns();
 	flight->inserted = 0;
 	flight->key.device = device_of(rq);
 	flight->key.kind = operation < TC_IO_OTHER ? operation : TC_IO_OTHER;
@@ -133,17 +151,17 @@ static __always_inline void begin(struct request *rq, struct tc_flight *flight, 
 SEC("?tp_btf/block_rq_insert")
 int BPF_PROG(io_insert, struct request *rq)
 {
-	u64 address = address_of_first(ctx);
+	u64 number = number_of(rq);
 	struct tc_flight *flight;
 
 	if (!rq->bio) /* a bare flush: its completion is not traced */
 		return 0;
-	flight = find(address) ?: claim(address);
+	flight = find(number) ?: claim(number);
 	if (!flight)
 		return 0;
 	/* a request that comes back keeps its owner, and has been waiting since it first came */
 	if (flight->state != TC_FLIGHT_RETURNED)
-		begin(rq, flight, bpf_ktime_get_ns());
+		begin(rq, flight);
 	flight->state = TC_FLIGHT_QUEUED;
 	flight->inserted++;
 	return 0;
@@ -152,19 +170,18 @@ int BPF_PROG(io_insert, struct request *rq)
 SEC("?tp_btf/block_rq_issue")
 int BPF_PROG(io_issue, struct request *rq)
 {
-	u64 address = address_of_first(ctx), now;
+	u64 number = number_of(rq);
 	struct tc_flight *flight;
 
 	if (!rq->bio)
 		return 0;
-	flight = find(address) ?: claim(address);
+	flight = find(number) ?: claim(number);
 	if (!flight)
 		return 0;
-	now = bpf_ktime_get_ns();
 	if (flight->state != TC_FLIGHT_QUEUED && flight->state != TC_FLIGHT_RETURNED)
-		begin(rq, flight, now);
+		begin(rq, flight);
 	flight->state = TC_FLIGHT_ISSUED;
-	flight->issued_ns = now;
+	flight->issued_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -172,7 +189,7 @@ int BPF_PROG(io_issue, struct request *rq)
 SEC("?tp_btf/block_rq_requeue")
 int BPF_PROG(io_requeue, struct request *rq)
 {
-	struct tc_flight *flight = find(address_of_first(ctx));
+	struct tc_flight *flight = find(number_of(rq));
 
 	if (flight && flight->state == TC_FLIGHT_ISSUED)
 		flight->state = TC_FLIGHT_RETURNED;
@@ -182,7 +199,7 @@ int BPF_PROG(io_requeue, struct request *rq)
 SEC("?tp_btf/block_rq_merge")
 int BPF_PROG(io_merge, struct request *rq)
 {
-	struct tc_flight *flight = find(address_of_first(ctx));
+	struct tc_flight *flight = find(number_of(rq));
 
 	if (flight)
 		flight->state = TC_FLIGHT_NONE;
@@ -217,14 +234,14 @@ __noinline u32 io_slot(u64 ns)
 SEC("?tp_btf/block_rq_complete")
 int BPF_PROG(io_complete, struct request *rq, int error, unsigned int bytes)
 {
-	u64 address = address_of_first(ctx), now;
+	u64 number = number_of(rq), now;
 	struct tc_flight *flight;
 	struct tc_io *io;
 	u32 queue, service;
 
 	if (bytes < rq->__data_len) /* a part of it */
 		return 0;
-	flight = find(address);
+	flight = find(number);
 	if (!flight || flight->state != TC_FLIGHT_ISSUED) {
 		tc_count(&stats.events_lost); /* there was no place for it, or it was issued before we came */
 		return 0;

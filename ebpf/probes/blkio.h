@@ -17,7 +17,7 @@ struct tc_io_key {
 };
 _Static_assert(sizeof(struct tc_io_key) == 8, "ebpf/layout.py mirrors this");
 
-/* Latencies of finished requests; a request that was issued at once has waited 0 ns and counts in slot 0. */
+/* Latencies of finished requests. */
 struct tc_io {
 	u64 queue_slots[TC_SLOTS];
 	u64 service_slots[TC_SLOTS];
@@ -31,7 +31,7 @@ enum tc_flight_state { TC_FLIGHT_NONE = 0, TC_FLIGHT_QUEUED = 1, TC_FLIGHT_ISSUE
 
 /* What is known of a request. */
 struct tc_flight {
-	u64 address;
+	u64 number; /* which request it is */
 	u64 queued_ns;
 	u64 issued_ns;
 	u64 cgroup_id; /* behind key.cgroup_slot: the next request here is often the same cgroup's */

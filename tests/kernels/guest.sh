@@ -13,7 +13,7 @@ step() { "$@" || { echo "guest: failed: $*"; finish 2; }; }
 # shellcheck disable=SC1091
 . "$share/settings"
 
-for module in virtio_blk ext4 overlay 9pnet_virtio nf_tables veth; do
+for module in virtio_blk ext4 overlay 9pnet_virtio nf_tables veth loop; do
     modprobe -q -d "$modules" "$module" || true # built in, or not needed by these tests
 done
 disk=/run/scratch root=/run/root host=/run/host

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ebpf.layout import FIRST_SLOT_S, FLIGHT
+from ebpf.layout import FIRST_SLOT_S
 from ebpf.probes.blkio import HOOKS, Blkio
 from ebpf.reading import Histogram, Readings
 from ebpf.session import Session, State
+from tests.support.block_requests import METRICS, AtMost, io_histogram, unseen_requests
 from tests.support.kernel_workloads import Cgroup, Gated, cgroups
 from tests.support.probe_session import attached, bpf_files, needs_probes
 from tests.support.slots import forget
@@ -21,7 +22,6 @@ from tests.support.slots import forget
 pytestmark = [pytest.mark.privileged, needs_probes]
 
 READS, BYSTANDER_READS, WRITES = 1009, 103, 499
-ISSUED = 2  # TC_FLIGHT_ISSUED
 BIOLATENCY = shutil.which("biolatency", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 BIOLATENCY_ROW = re.compile(r"^\s*(\d+) -> \d+\s*: (\d+)", re.MULTILINE)
 
@@ -78,12 +78,12 @@ def test_direct_reads_are_counted_exactly_in_their_cgroup(session: Session, bloc
         _direct(blocks, READS, "read", reader) as many,
         _direct(blocks, BYSTANDER_READS, "read", bystander) as few,
     ):
-        before = _unseen(session)
+        before = unseen_requests(session)
         many.go()
         few.go().wait_until_done()
         many.wait_until_done()
         readings = session.read()["blkio"]
-        unseen = _unseen(session) - before
+        unseen = unseen_requests(session) - before
 
         assert _counts(readings, reader) == {"read": AtMost(READS, unseen)}
         assert _counts(readings, bystander) == {"read": AtMost(BYSTANDER_READS, unseen)}
@@ -92,11 +92,11 @@ def test_direct_reads_are_counted_exactly_in_their_cgroup(session: Session, bloc
 def test_writes_are_told_from_reads(session: Session, blocks: Path) -> None:
     """A prime number of direct writes counts as writes."""
     with cgroups("writer") as (writer,), _direct(blocks, WRITES, "write", writer) as process:
-        before = _unseen(session)
+        before = unseen_requests(session)
         process.go().wait_until_done()
         counts = _counts(session.read()["blkio"], writer)
 
-        assert counts == {"write": AtMost(WRITES, _unseen(session) - before)}
+        assert counts == {"write": AtMost(WRITES, unseen_requests(session) - before)}
 
 
 def test_every_request_has_a_time_in_the_queue_and_one_in_the_device(
@@ -104,15 +104,15 @@ def test_every_request_has_a_time_in_the_queue_and_one_in_the_device(
 ) -> None:
     """Both histograms hold each request once, and their times fit into the time that the reader took."""
     with cgroups("timed") as (timed,), _direct(blocks, READS, "read", timed) as process:
-        before = _unseen(session)
+        before = unseen_requests(session)
         began_s = time.monotonic()
         process.go().wait_until_done()
         took_s = time.monotonic() - began_s
         readings = session.read()["blkio"]
-        queue, service = (_histogram(readings, metric, timed.path) for metric in METRICS)
+        queue, service = (io_histogram(readings, metric, cgroup=timed.path) for metric in METRICS)
 
         assert queue.count == service.count
-        assert service.count == AtMost(READS, _unseen(session) - before)
+        assert service.count == AtMost(READS, unseen_requests(session) - before)
         assert 0 < queue.sum_s + service.sum_s < took_s
 
 
@@ -157,10 +157,10 @@ def test_the_tail_agrees_with_biolatency(session: Session, blocks: Path) -> None
 def test_a_slot_that_changes_hands_begins_at_nothing(session: Session, blocks: Path) -> None:
     """When a cgroup's slot is given to another, nothing is inherited; how often the programs ran stays true."""
     with cgroups("former") as (former,), _direct(blocks, 13, "read", former) as process:
-        unseen = _unseen(session)
+        unseen = unseen_requests(session)
         process.go().wait_until_done()
         before = session.read()["blkio"]
-        unseen = _unseen(session) - unseen
+        unseen = unseen_requests(session) - unseen
         forget(session, "blkio", former.path)
         after = session.read()["blkio"]
 
@@ -185,40 +185,6 @@ def test_a_missing_hook_is_a_named_state() -> None:
     assert bpf_files() == before
 
 
-class AtMost:
-    """Equals a count, or less by no more than the probe itself says that it has not seen.
-
-    While programs are loaded or attached elsewhere on the machine, this kernel now and then runs no BPF program on a
-    CPU for some milliseconds, of whoever it is. Left alone, nothing is unseen and the count is exact.
-    """
-
-    def __init__(self, count: int, unseen: int) -> None:
-        self._count, self._unseen = count, unseen
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and 0 <= self._count - other <= self._unseen
-
-    def __hash__(self) -> int:
-        return hash(self._count)
-
-    def __repr__(self) -> str:
-        return f"{self._count} less up to {self._unseen} unseen"
-
-
-def _unseen(session: Session) -> int:
-    """Count requests whose end the probe has missed: those it knows of, and those that seem to be in flight."""
-    dropped = session.read()["blkio"].dropped["events_lost"]
-    probe = session.slots["blkio"].probe
-    assert isinstance(probe, Blkio)
-    assert probe._object is not None
-    table = probe._object.map("in_flight")
-    states = [flight[-1] for flight in FLIGHT.iterate(table.read_array(table.max_entries))]
-    return dropped + states.count(ISSUED)
-
-
-METRICS = ("blkio.queue", "blkio.service")
-
-
 def _direct(path: Path, count: int, operation: str, cgroup: Cgroup) -> Gated:
     return Gated((DIRECT,), str(path), str(count), operation).put(cgroup)
 
@@ -234,19 +200,8 @@ def _counts(readings: Readings, cgroup: Cgroup) -> dict[str, int]:
     return counts
 
 
-def _histogram(readings: Readings, metric: str, cgroup: str | None = None) -> Histogram:
-    """Add up a cgroup's histograms of all devices and operations, or those of all cgroups."""
-    slots, sum_s = [0] * 40, 0.0
-    for reading in readings.series:
-        if reading.metric == metric and cgroup in {None, reading.labels["cgroup"]}:
-            assert isinstance(reading.value, Histogram)
-            slots = [a + b for a, b in zip(slots, reading.value.slots, strict=True)]
-            sum_s += reading.value.sum_s
-    return Histogram(tuple(slots), sum_s)
-
-
 def _all_services(session: Session) -> tuple[int, ...]:
-    return _histogram(session.read()["blkio"], "blkio.service").slots
+    return io_histogram(session.read()["blkio"], "blkio.service").slots
 
 
 def _numbers(path: Path) -> str:
