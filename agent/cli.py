@@ -93,6 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--ebpf-serving", "NAMES", "processes that do the work of others' requests"),
     Option("--ebpf-own-budget", "SHARE", "of a core for the agent, before a probe goes (0.03)"),
     Option("--ebpf-imposed-budget", "SHARE", "of CPU in use, taken by probes (0.01)"),
+    Option("--ebpf-memory-budget", "MB", "of agent and probes, and 1 MB more a CPU (96)"),
 )
 
 

@@ -47,6 +47,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ebpf_serving: tuple[str, ...] = ()
     ebpf_own_budget: float = 0.03
     ebpf_imposed_budget: float = 0.01
+    ebpf_memory_budget: float = 96.0
 
     @property
     def metrics_url(self) -> str:
@@ -166,6 +167,8 @@ def _validate(config: Config) -> None:
     for key in SHARES:
         if not 0 < getattr(config, key) <= 1:
             raise ConfigError(f"{key} must be a share, such as 0.03")
+    if not config.ebpf_memory_budget > 0:
+        raise ConfigError("ebpf_memory_budget must be megabytes, such as 96")
     _check_names("disable: no collector", config.disable, [entry.name for entry in COLLECTORS])
     _check_names("ebpf_probes: no probe", config.ebpf_probes, known())
 

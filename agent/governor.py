@@ -1,19 +1,19 @@
 """Keeps the agent within its budget: measures, takes the costliest probe off, puts it back when there is room.
 
-Own CPU may not exceed 3 % of a core, plus 50 us for each span that passes through. What the probes take from others may
-not exceed 1 % of the CPU time that is in use. Over budget for three looks in a row: the probe that costs most in the
-budget that is exceeded goes. It comes back when there has been room for it for a minute; each time it had to go, that
-minute doubles.
+Over a limit for three looks in a row: the probe that costs most by that measure goes. It comes back when there has been
+room for it all through a minute, or after eight minutes without; each time it had to go, these double. The limits and
+waits are those of `agent.budget`.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent.budget import Budget, Cost, Costs, Shed, describe
 from agent.probecost import CostBook
 from agent.probes import Spell
 from agent.telemetry.keys import COST_KIND, PROBE
@@ -22,39 +22,26 @@ from agent.telemetry.model import Sample
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What the agent may cost, and how it is watched."""
-
-    own_cores: float = 0.03
-    imposed_share: float = 0.01
-    span_s: float = 50e-6
-    idle_share: float = 0.05
-    """An idle machine counts as busy by this share, so that no probe goes for a cost that nobody feels."""
-    look_s: float = 5.0
-    calibrate_s: float = 30.0
-    spell_s: float = 0.1
-    strikes: int = 3
-    restore_s: float = 60.0
-    room: float = 0.8
-    relevant: float = 0.1
-    """A probe with less than this share of the budget is not worth taking off."""
-
-
 class Governed(Protocol):
     """The probes as the governor sees them."""
 
     def events(self) -> Mapping[str, int]:
-        """Return cumulative events by probe that is on."""
+        """Return cumulative events by probe that is on, as of the last reading."""
+
+    def counted_s(self) -> float:
+        """Return when the last reading was, on the monotonic clock; 0 before the first."""
 
     def own_s(self) -> Mapping[str, float]:
         """Return the agent's cumulative CPU time for each probe."""
 
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Return what the maps of each probe hold; a probe of which that cannot be told is not among them."""
+
     def shed(self, name: str, reason: str) -> None:
         """Take a probe off."""
 
-    def restore(self, name: str) -> bool:
-        """Put a probe back."""
+    def restore(self, name: str, again_s: float) -> bool:
+        """Put a probe back; where that fails, have its state say after how long it is tried again."""
 
     def spell(self, length_s: float) -> Awaitable[Mapping[str, Spell]]:
         """Let the kernel count for a moment what the programs cost."""
@@ -68,25 +55,32 @@ class Meters:
     busy_cpu_s: Callable[[], float]
     spans: Callable[[], int]
     cpus: int
+    resident_bytes: Callable[[], int]
     monotonic_s: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True)
 class _Reading:
     at_s: float
+    counted_s: float
     own_s: float
     busy_s: float
     spans: int
     by_probe_s: Mapping[str, float]
 
 
-@dataclass
-class _Shed:
-    """A probe that was taken off: what it cost by either measure, and since when there is room for it."""
+@dataclass(frozen=True)
+class _Look:
+    """What was found: use and limits by measure, and the costs of each probe."""
 
-    own_cores: float
-    imposed_share: float
-    room_since_s: float | None = None
+    at_s: float
+    used: Costs
+    limits: Costs
+    by_probe: Mapping[str, Costs]
+
+    @property
+    def over(self) -> Sequence[Cost]:
+        return [cost for cost in Cost if self.used[cost] > self.limits[cost]]
 
 
 @dataclass
@@ -99,14 +93,15 @@ class Governor:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
-        self.own_cores = 0.0
-        self.imposed_share = 0.0
+        self.used: Costs = {}
+        """Use by measure as of the last look; nothing before the first."""
         self.sheds: Counter[str] = Counter()
         self._strikes = 0
-        self._shed: dict[str, _Shed] = {}
+        self._shed: dict[str, Shed] = {}
+        self._complained_of: Sequence[Cost] = ()
         self._start_unix_ns = time.time_ns()
         self._last = self._read()
-        self._settled = False
+        self.book.charge(self.probes.events())
 
     async def run(self) -> None:
         """Look for ever, and calibrate now and then."""
@@ -119,100 +114,120 @@ class Governor:
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Measure since the last look; shed or restore at most one probe."""
-        before, now = self._last, self._read()
-        length_s = now.at_s - before.at_s
-        spent_s = self.book.charge(self.probes.events())
-        if length_s <= 0:
+        """Measure since the last look; shed or restore at most one probe.
+
+        A look that finds no new reading of the probes says nothing, and the next one covers its time as well.
+        """
+        before, now, events = self._last, self._read(), self.probes.events()
+        if now.at_s <= before.at_s or (events and now.counted_s <= before.counted_s):
             return
         self._last = now
-        own_s = {n: s - before.by_probe_s.get(n, 0.0) for n, s in now.by_probe_s.items()}
-        floor_s = self.budget.idle_share * length_s * self.meters.cpus
-        busy_s = max(now.busy_s - before.busy_s, floor_s)
-        self.own_cores = (now.own_s - before.own_s) / length_s
-        self.imposed_share = sum(spent_s.values()) / busy_s
-        self._settled = True
-        allowed = self.budget.own_cores
-        allowed += self.budget.span_s * (now.spans - before.spans) / length_s
-        costs = {
-            name: _Shed(own_s.get(name, 0.0) / length_s, spent / busy_s)
-            for name, spent in spent_s.items()
-        }
-        over_own, over_imposed = (
-            self.own_cores > allowed,
-            self.imposed_share > self.budget.imposed_share,
-        )
-        self._strikes = self._strikes + 1 if over_own or over_imposed else 0
+        found = self._measure(before, now, self.book.charge(events))
+        self.used = found.used
+        self._strikes = self._strikes + 1 if found.over else 0
         if self._strikes >= self.budget.strikes:
-            self._shed_costliest(costs, imposed=over_imposed)
-        elif not self._strikes:
-            self._restore_one(allowed, now.at_s)
+            self._strikes = 0
+            self._shed_costliest(found)
+        self._restore_one(found)
 
-    def _shed_costliest(self, costs: Mapping[str, _Shed], *, imposed: bool) -> None:
-        self._strikes = 0
-        limit = self.budget.imposed_share if imposed else self.budget.own_cores
+    def _measure(self, before: _Reading, now: _Reading, spent_s: Mapping[str, float]) -> _Look:
+        length_s = now.at_s - before.at_s
+        counted_s = max(now.counted_s - before.counted_s, 1e-9)
+        cpus = self.meters.cpus
+        busy_cores = max((now.busy_s - before.busy_s) / length_s, self.budget.idle_share * cpus)
+        maps_bytes = self.probes.memory_bytes()
+        used = {
+            Cost.IMPOSED: sum(spent_s.values()) / counted_s / busy_cores,
+            Cost.OWN: (now.own_s - before.own_s) / length_s,
+            Cost.MEMORY: self.meters.resident_bytes() + sum(maps_bytes.values()),
+        }
+        by_probe = {
+            name: {
+                Cost.IMPOSED: spent / counted_s / busy_cores,
+                Cost.OWN: (now.by_probe_s.get(name, 0.0) - before.by_probe_s.get(name, 0.0)) / length_s,
+                Cost.MEMORY: float(maps_bytes.get(name, 0)),
+            }
+            for name, spent in spent_s.items()
+        }  # fmt: skip
+        limits = self.budget.limits((now.spans - before.spans) / length_s, cpus)
+        return _Look(now.at_s, used, limits, by_probe)
 
-        def cost(name: str) -> float:
-            return costs[name].imposed_share if imposed else costs[name].own_cores
+    def _shed_costliest(self, found: _Look) -> None:
+        for cost in found.over:
+            least = self.budget.relevant * found.limits[cost]
+            worth = [name for name, costs in found.by_probe.items() if costs[cost] >= least]
+            if worth:
+                self._shed_one(max(worth, key=lambda name: found.by_probe[name][cost]), cost, found)
+                return
+        if self._complained_of != found.over:
+            self._complained_of = found.over
+            use = ", ".join(_compared(cost, found) for cost in found.over)
+            _log.warning("event=over_budget use=%r probes='none costs enough to matter'", use)
 
-        worth = [name for name in costs if cost(name) >= self.budget.relevant * limit]
-        if not worth:
-            _log.warning(
-                "event=over_budget own_cores=%.4f imposed_share=%.4f probes='none costs enough to matter'",
-                self.own_cores, self.imposed_share,
-            )  # fmt: skip
-            return
-        name = max(worth, key=cost)
-        what = "of the CPU time in use" if imposed else "of a core in the agent"
-        reason = f"it took {100 * cost(name):.2f} % {what}, over a budget of {100 * limit:g} %"
+    def _shed_one(self, name: str, cost: Cost, found: _Look) -> None:
+        took = describe(cost, found.by_probe[name][cost])
+        reason = f"it took {took}; in all {_compared(cost, found)}"
         self.probes.shed(name, reason)
         self.sheds[name] += 1
-        self._shed[name] = costs[name]
+        wait_s = self.budget.restore_s * 2 ** (self.sheds[name] - 1)
+        self._shed[name] = Shed(found.by_probe[name], wait_s, found.at_s)
+        self._complained_of = ()
         _log.warning("event=probe_shed probe=%s reason=%r", name, reason)
 
-    def _restore_one(self, allowed: float, now_s: float) -> None:
-        for name, shed in list(self._shed.items()):
-            fits = (
-                self.own_cores + shed.own_cores <= self.budget.room * allowed
-                and self.imposed_share + shed.imposed_share
-                <= self.budget.room * self.budget.imposed_share
+    def _restore_one(self, found: _Look) -> None:
+        """Restore the first probe whose time has come; all of them are asked, so that each knows of its room."""
+        budget = self.budget
+        due = [
+            name
+            for name, shed in self._shed.items()
+            if shed.may_return(
+                found.at_s,
+                fits=not found.over and budget.fits(found.used, shed.costs, found.limits),
+                despite=budget.despite,
             )
-            # its cost then says nothing of its cost now: after a while it is tried all the same
-            wait_s = self.budget.restore_s * 2 ** (self.sheds[name] - 1) * (1 if fits else 8)
-            if shed.room_since_s is None:
-                shed.room_since_s = now_s
-            elif now_s - shed.room_since_s >= wait_s and self.probes.restore(name):
-                del self._shed[name]
-                _log.warning("event=probe_restored probe=%s", name)
-                return
+        ]
+        if not due or found.over:
+            return
+        name, shed = due[0], self._shed[due[0]]
+        again_s = min(budget.retry_s * 2**shed.failures, budget.retry_most_s)
+        if self.probes.restore(name, again_s):
+            del self._shed[name]
+            _log.warning("event=probe_restored probe=%s", name)
+        else:
+            shed.failures += 1
+            shed.not_before_s = found.at_s + again_s
+            _log.warning("event=probe_not_restored probe=%s again_s=%g", name, again_s)
 
     def own_samples(self) -> list[Sample]:
-        """Return the two shares, the cost of every probe and how often each was shed."""
-        now = time.time_ns()
-        samples = []
-        if self._settled:
-            samples = [
-                Sample("tailcause.governor.own_cpu", self.own_cores, now),
-                Sample("tailcause.governor.imposed_cpu", self.imposed_share, now),
-            ]
+        """Return the use by each measure, the cost of every probe and how often each was shed."""
+        now, start = time.time_ns(), self._start_unix_ns
+        samples = [Sample(_METRICS[cost], value, now) for cost, value in self.used.items()]
         for kind, costs in (("imposed", dict(self.book.imposed_s)), ("own", self.probes.own_s())):
             for name, seconds in costs.items():
                 keys = {PROBE: name, COST_KIND: kind}
-                samples.append(
-                    Sample("tailcause.probe.cost", seconds, now, keys, self._start_unix_ns)
-                )
+                samples.append(Sample("tailcause.probe.cost", seconds, now, keys, start))
+        for name, held in self.probes.memory_bytes().items():
+            samples.append(Sample("tailcause.probe.memory", held, now, {PROBE: name}))
         for name, count in dict(self.sheds).items():
-            samples.append(
-                Sample("tailcause.governor.sheds", count, now, {PROBE: name}, self._start_unix_ns)
-            )
+            samples.append(Sample("tailcause.governor.sheds", count, now, {PROBE: name}, start))
         return samples
 
     def _read(self) -> _Reading:
-        meters = self.meters
+        meters, probes = self.meters, self.probes
+        at_s = meters.monotonic_s()
         return _Reading(
-            meters.monotonic_s(),
-            meters.own_cpu_s(),
-            meters.busy_cpu_s(),
-            meters.spans(),
-            dict(self.probes.own_s()),
-        )
+            at_s, probes.counted_s(), meters.own_cpu_s(), meters.busy_cpu_s(), meters.spans(), dict(probes.own_s())
+        )  # fmt: skip
+
+
+_METRICS = {
+    Cost.OWN: "tailcause.governor.own_cpu",
+    Cost.IMPOSED: "tailcause.governor.imposed_cpu",
+    Cost.MEMORY: "tailcause.governor.memory",
+}
+
+
+def _compared(cost: Cost, found: _Look) -> str:
+    return (
+        f"{describe(cost, found.used[cost])}, with a budget of {describe(cost, found.limits[cost])}"
+    )

@@ -11,10 +11,11 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from agent.budget import Budget
 from agent.config import Config
 from agent.control import Control
 from agent.enrich import Enricher
-from agent.governor import Budget, Governor, Meters
+from agent.governor import Governor, Meters
 from agent.host.files import read_text
 from agent.host.hierarchies import Hierarchies
 from agent.host.paths import HostPaths
@@ -23,6 +24,7 @@ from agent.ledger import Ledger
 from agent.ledger_process import annotate
 from agent.probecost import CostBook, Trap
 from agent.probes import Probes
+from agent.selfmetrics import resident_bytes
 from agent.state import control_dir
 from agent.telemetry.model import Sample
 from ebpf.ring import Ring
@@ -152,8 +154,14 @@ def build(config: Config, enricher: Enricher, hierarchies: Hierarchies) -> Kerne
         busy_cpu_s=lambda: busy_cpu_s(config.paths),
         spans=lambda: enricher.seen,
         cpus=os.cpu_count() or 1,
+        resident_bytes=resident_bytes,
     )
-    budget = Budget(own_cores=config.ebpf_own_budget, imposed_share=config.ebpf_imposed_budget)
+    budget = Budget(
+        own_cores=config.ebpf_own_budget,
+        imposed_share=config.ebpf_imposed_budget,
+        memory_bytes=config.ebpf_memory_budget * 1e6,
+        look_s=max(Budget.look_s, config.interval),
+    )
     governor = Governor(probes, meters, CostBook(Trap()), budget)
 
     def off() -> list[str]:

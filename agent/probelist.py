@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agent.mapmemory import held_bytes, open_maps
 from ebpf.apiprobe import ApiOptions
 from ebpf.hook.library import library_path
 from ebpf.probe import Forgets, Kernel, Probe
@@ -34,16 +35,24 @@ class ProbeSettings:
 
 
 class Metered:
-    """A probe, and the CPU time that its readings took."""
+    """A probe, with the CPU time that its readings took and the maps that it brought."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.name = probe.name
         self.own_s = 0.0
+        self._maps: Mapping[int, int] = {}
 
     def attach(self, kernel: Kernel) -> None:
-        """Load and attach."""
+        """Load and attach; a map that another probe has brought is not this one's."""
+        before = open_maps()
         self.probe.attach(kernel)
+        self._maps = {number: fd for number, fd in open_maps().items() if number not in before}
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What its maps hold in the kernel; None where that cannot be told."""
+        return held_bytes(self._maps) if self._maps else None
 
     def read(self) -> Readings:
         """Read, and count the time."""
@@ -59,6 +68,7 @@ class Metered:
 
     def detach(self) -> None:
         """Detach and unload."""
+        self._maps = {}
         self.probe.detach()
 
 

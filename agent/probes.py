@@ -73,6 +73,8 @@ class Probes:
         self._span: SpanProbe | None = None
         self._waits: Waits | None = None
         self._runs: dict[str, _Run] = {}
+        self._counted_s = 0.0
+        self._gone: dict[str, set[str]] = {}
         self._pids: frozenset[int] = frozenset(self.settings.watch)
         self._off_reason = "" if self.settings.enabled else "switched off by configuration"
 
@@ -119,7 +121,10 @@ class Probes:
         with self._lock:
             if self._session is None or self._off_reason:
                 return {}
-            found = self._session.read()
+            try:
+                found = self._session.read()
+            finally:
+                self._counted_s = time.monotonic()
             for name, readings in found.items():
                 self._runs[name].events = readings.events
                 self._runs[name].dropped = readings.dropped
@@ -227,27 +232,43 @@ class Probes:
         with self._lock:
             if self._session is None:
                 return
+            gone = self._gone.setdefault(name, {name})
             for other in _with(name)[1:]:
-                if other in self._session.slots:
+                if other in self._session.slots and self._is_on(other):
+                    gone.add(other)
                     self._session.detach(other, State.SHED, f"it needs {name}: {reason}")
             self._session.detach(name, State.SHED, reason)
 
-    def restore(self, name: str) -> bool:
-        """Put a probe that was shed back, and with it those that went before it."""
+    def restore(self, name: str, again_s: float) -> bool:
+        """Put a probe that was shed back, and with it those that went before it.
+
+        Where one of them fails, its state says why and that it is tried again after `again_s`.
+        """
         with self._lock:
             if self._session is None or self._off_reason:
                 return False
-            slots = self._session.slots
-            back = [
-                other
-                for other, slot in slots.items()
-                if slot.state is State.SHED and other in _with(name)
-            ]
-            for other in back:
-                self._session.attach(other)
+            gone = self._gone.get(name, {name})
+            back = [one for one in self._session.slots if one in gone and not self._is_on(one)]
+            for one in back:
+                self._put_back(self._session, one, again_s)
             self._note_attached(back)
-            self._session.watch(self._pids)
-            return self._is_on(name)
+            with self._failing("waits"):
+                self._session.watch(self._pids)
+            if not all(map(self._is_on, gone)):
+                return False
+            self._gone.pop(name, None)
+            return True
+
+    def _put_back(self, session: Session, name: str, again_s: float) -> None:
+        slot = session.slots[name]
+        try:
+            session.attach(name)
+            why = slot.reason
+        except OSError as exc:
+            why = str(exc)
+        if not self._is_on(name):
+            slot.reason = f"{why}; it is tried again in {again_s:g} s"
+            _log.debug("event=probe_not_back probe=%s reason=%r", name, slot.reason)
 
     def off(self, reason: str) -> Sequence[str]:
         """Detach everything, for good; return the probes that were on."""
@@ -274,6 +295,15 @@ class Probes:
     def events(self) -> Mapping[str, int]:
         """Return how often each probe that is on ran, as of the last reading."""
         return {name: run.events for name, run in self._runs.items() if self._is_on(name)}
+
+    def counted_s(self) -> float:
+        """Return when that was, on the monotonic clock; 0 before the first reading."""
+        return self._counted_s
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Return what the maps of each probe that is on hold in the kernel, where that can be told."""
+        found = {n: one.memory_bytes for n, one in list(self._metered.items()) if self._is_on(n)}
+        return {name: held for name, held in found.items() if held is not None}
 
     def own_s(self) -> Mapping[str, float]:
         """Return the CPU time that reading each probe took the agent so far."""

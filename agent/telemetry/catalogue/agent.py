@@ -106,6 +106,19 @@ METRICS: tuple[Metric, ...] = (
         "CPU that the probes take from whoever triggers them, as a share of the CPU time in use.",
     ),
     Metric(
+        "tailcause.governor.memory",
+        "By",
+        Kind.UP_DOWN,
+        "Resident memory of the agent and what the maps of its probes hold in the kernel.",
+    ),
+    Metric(
+        "tailcause.probe.memory",
+        "By",
+        Kind.UP_DOWN,
+        "What the maps that a probe brought hold in the kernel.",
+        (PROBE,),
+    ),
+    Metric(
         "tailcause.governor.sheds",
         "{shed}",
         Kind.COUNTER,
