@@ -7,24 +7,25 @@ order of their ends, so that the steps of a request come before the request. See
 
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from agent.steps import Engine, Engines, Thread
-from agent.telemetry.keys import OUTCOME
+from agent.children import Children, Known
+from agent.steps import Engines, Thread
+from agent.telemetry.keys import OUTCOME, PROCESS_PID, SERVICE_INSTANCE_ID, SERVICE_NAME
 from agent.telemetry.model import Sample
-from agent.waits import NOTHING, Parts, add, parts_of, write
+from agent.telemetry.steps import NOTHING, PHASES, Parts, Steps, Stretch, request_parts
+from agent.waits import parts_of, write
 from ebpf.probes.span import SpanWaits
 
 SPAN, STEPS = "span", "steps"
-PHASES = frozenset(("queue", "prefill", "decode"))
-"""Children of a request in which it waits for its engine; any other does work of its own."""
 _METRIC = "tailcause.ledger.spans"
+_OWNER = frozenset((SERVICE_NAME, SERVICE_INSTANCE_ID, PROCESS_PID))
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Bounds:
     request_hold_s: float = 120.0
     waits: int = 16_384
     requests: int = 8_192
+    """With an engine; and as many without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,11 @@ class _Held:
 
 @dataclass(slots=True)
 class _Request:
-    """A request as its steps and children show it, before its own span arrives."""
+    """A request as its steps, phases and children show it, before its own span arrives."""
 
-    seen_s: float
-    engine: Engine | None = None
-    first_ns: int = 0
+    engine: Steps
+    known: Known
     last_ns: int = 0
-    children: list[tuple[int, int, Parts]] = field(default_factory=list)
 
 
 class Fallback(Protocol):
@@ -85,6 +85,7 @@ class Ledger:
         self._inbox: deque[SpanWaits] = deque()
         self._held: dict[bytes, _Held] = {}
         self._requests: OrderedDict[bytes, _Request] = OrderedDict()
+        self._children = Children(self._bounds.requests, self._bounds.request_hold_s)
         self._engines = Engines()
         self._start_unix_ns = time.time_ns()
         self.outcomes: Counter[str] = Counter()
@@ -108,13 +109,13 @@ class Ledger:
         """
         self._take_in()
         fallback = self._fallback if self._fallback is not None and self._fallback.ready else None
-        if not self._held and not self._requests and fallback is None:
+        if not self._held and not self._engines and fallback is None:
             return
         for resource_spans in message.resource_spans:
             spans = [
                 span for scope_spans in resource_spans.scope_spans for span in scope_spans.spans
             ]
-            bare: Sequence[trace_pb2.Span] = self._annotate(spans)
+            bare: Sequence[trace_pb2.Span] = self._annotate(spans, _owner(resource_spans.resource))
             hooked = len(bare) < len(spans)
             if fallback is not None and bare:
                 left = fallback.annotate(resource_spans.resource, bare)
@@ -124,10 +125,10 @@ class Ledger:
                 self._count("no_ledger", len(bare))
         self._expire()
 
-    def _annotate(self, spans: Sequence[trace_pb2.Span]) -> list[trace_pb2.Span]:
+    def _annotate(self, spans: Sequence[trace_pb2.Span], owner: Hashable) -> list[trace_pb2.Span]:
         """Do the spans of one process: measured ones, children, requests; return the others."""
-        rest = [span for span in spans if not self._own(span)]
-        phases = [span for span in rest if not self._phase(span)]
+        rest = [span for span in spans if not self._own(span, owner)]
+        phases = [span for span in rest if not self._phase(span, owner)]
         return [span for span in phases if not self._request(span)]
 
     def _count(self, outcome: str, spans: int) -> None:
@@ -155,72 +156,75 @@ class Ledger:
             key = bytes.fromhex(waits.span_id)
             self._held[key] = _Held(now_s, (waits.pid, waits.tid), parts)
 
-    def _own(self, span: trace_pb2.Span) -> bool:
+    def _own(self, span: trace_pb2.Span, owner: Hashable) -> bool:
         """Give a span what was measured of it; steps are better for a request than its own thread's time."""
-        held = self._held.get(span.span_id)
-        if held is None:
+        held = self._held.pop(span.span_id, None)
+        if held is None or span.span_id in self._requests:
             return False
-        del self._held[span.span_id]
-        request = self._requests.get(span.span_id)
-        if request is not None and request.engine is not None:
-            return False
-        self._requests.pop(span.span_id, None)
+        self._children.take(span.span_id)
         write(span, held.parts or NOTHING, SPAN, partial=held.parts is None)
         self.outcomes["joined" if held.parts is not None else "moved"] += 1
         if held.parts is not None:
-            self._remember(span, held, held.parts)
+            self._remember(span, held.thread, held.parts, owner)
         return True
 
-    def _remember(self, span: trace_pb2.Span, held: _Held, parts: Parts) -> None:
+    def _remember(
+        self, span: trace_pb2.Span, thread: Thread, parts: Parts, owner: Hashable
+    ) -> None:
         start_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
         if span.links:
-            engine = self._engines.of(held.thread)
+            engine = self._engines.of(thread)
             engine.add(start_ns, end_ns, parts)
             for link in span.links:
-                request = self._request_of(link.span_id)
-                request.engine = engine
-                request.first_ns = min(request.first_ns or start_ns, start_ns)
+                request = self._served(link.span_id, engine)
+                request.known.begin(start_ns)
                 request.last_ns = max(request.last_ns, end_ns)
         elif span.parent_span_id:
-            self._request_of(span.parent_span_id).children.append((start_ns, end_ns, parts))
+            self._add_child(span.parent_span_id, (start_ns, end_ns, parts), owner)
 
-    def _request_of(self, span_id: bytes) -> _Request:
+    def _add_child(self, parent: bytes, child: Stretch, owner: Hashable) -> None:
+        request = self._requests.get(parent)
+        if request is not None:
+            added = request.known.add(child)
+        else:
+            added = self._children.add(owner, parent, child, self._monotonic_s())
+        self._count("overflow", not added)
+
+    def _served(self, span_id: bytes, engine: Steps) -> _Request:
+        """Return a request that this engine has just served."""
         now_s = self._monotonic_s()
         request = self._requests.get(span_id)
         if request is None:
-            request = self._requests[span_id] = _Request(now_s)
-        request.seen_s = now_s
+            known = self._children.take(span_id) or Known(now_s)
+            request = self._requests[span_id] = _Request(engine, known)
+        request.engine, request.known.seen_s = engine, now_s
         self._requests.move_to_end(span_id)
         return request
 
-    def _phase(self, span: trace_pb2.Span) -> bool:
-        if span.name not in PHASES:
-            return False
-        request = self._requests.get(span.parent_span_id)
-        if request is None or request.engine is None:
+    def _phase(self, span: trace_pb2.Span, owner: Hashable) -> bool:
+        if span.name not in PHASES or not span.parent_span_id:
             return False
         start_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
+        request = self._requests.get(span.parent_span_id)
+        if request is None:
+            self._children.of(owner, span.parent_span_id, self._monotonic_s()).begin(start_ns)
+            return False
+        request.known.begin(start_ns)
         parts = request.engine.between(start_ns, end_ns)
         if parts is None:
             return False
         write(span, parts, STEPS)
-        request.first_ns = min(request.first_ns, start_ns)
         self.outcomes["phase"] += 1
         return True
 
     def _request(self, span: trace_pb2.Span) -> bool:
-        request = self._requests.get(span.span_id)
-        if (
-            request is None or request.engine is None
-        ):  # a parent of measured spans is no sum of theirs
+        request = self._requests.pop(span.span_id, None)
+        if request is None:  # a parent of measured spans is no sum of theirs
+            self._children.take(span.span_id)
             return False
-        del self._requests[span.span_id]
+        known = request.known
         last_ns = min(request.last_ns, span.end_time_unix_nano)
-        parts = request.engine.between(request.first_ns, last_ns) or NOTHING
-        for start_ns, end_ns, waited in request.children:
-            if end_ns <= request.first_ns or start_ns >= request.last_ns:
-                parts = add(parts, waited)
-        write(span, parts, STEPS)
+        write(span, request_parts(request.engine, known.first_ns, last_ns, known.children), STEPS)
         self.outcomes["request"] += 1
         return True
 
@@ -236,8 +240,18 @@ class Ledger:
             surplus = max(0, surplus - 1)
         while self._requests:
             key, request = next(iter(self._requests.items()))
-            young = request.seen_s >= now_s - self._bounds.request_hold_s
+            young = request.known.seen_s >= now_s - self._bounds.request_hold_s
             if young and len(self._requests) <= self._bounds.requests:
                 break
             del self._requests[key]
-            self._count("no_request", request.engine is not None)
+            self._count("no_request", 1)
+        self._count("overflow", self._children.expire(now_s))
+
+
+def _owner(resource: resource_pb2.Resource) -> Hashable:
+    """Return what tells processes apart as far as their spans say."""
+    return tuple(
+        pair.value.string_value or pair.value.int_value
+        for pair in resource.attributes
+        if pair.key in _OWNER
+    )

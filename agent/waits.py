@@ -5,11 +5,12 @@ memory, whether it touched a page or asked for one), poll as `network` (it waite
 which), and what the probes cannot name is `unexplained`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from agent.telemetry.keys import WAIT_PARTIAL, WAIT_PARTS, WAIT_PREFIX, WAIT_SCOPE, WAIT_UNEXPLAINED
+from agent.telemetry.steps import Parts
 from ebpf.layout import Wait
 
 _PART_OF: Mapping[Wait, str] = {
@@ -28,9 +29,6 @@ _PART_OF: Mapping[Wait, str] = {
 _PLACE_OF = {wait: WAIT_PARTS.index(part) for wait, part in _PART_OF.items()}
 _KEYS = tuple(WAIT_PREFIX + part for part in WAIT_PARTS)
 
-Parts = Sequence[float]
-"""Seconds, in the order of WAIT_PARTS."""
-NOTHING: Parts = (0.0,) * len(WAIT_PARTS)
 _SHOWN_S = 1e-6
 _SLACK = 1.05
 _SLACK_S = 0.001
@@ -44,11 +42,6 @@ def parts_of(waits_s: Mapping[Wait, float]) -> Parts:
         if place is not None:
             parts[place] += seconds
     return parts
-
-
-def add(one: Parts, other: Parts) -> Parts:
-    """Return the sum, part by part."""
-    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def write(span: trace_pb2.Span, parts: Parts, scope: str, *, partial: bool = False) -> None:

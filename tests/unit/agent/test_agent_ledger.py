@@ -43,10 +43,14 @@ def span(
     return made
 
 
-def annotated(ledger: Ledger, *spans: trace_pb2.Span) -> list[dict[str, object]]:
-    """Send spans through in one request and return their ledgers."""
+def annotated(
+    ledger: Ledger, *spans: trace_pb2.Span, service: str = "chat"
+) -> list[dict[str, object]]:
+    """Send spans of a service through in one request and return their ledgers."""
     message = trace_service_pb2.ExportTraceServiceRequest()
-    message.resource_spans.add().scope_spans.add().spans.extend(spans)
+    resource_spans = message.resource_spans.add()
+    resource_spans.resource.attributes.add(key="service.name").value.string_value = service
+    resource_spans.scope_spans.add().spans.extend(spans)
     ledger.annotate(message)
     return [
         {
@@ -226,3 +230,70 @@ def test_requests_that_never_come_are_counted() -> None:
     clock.now_s += 121
     ledger.take_in()
     assert ledger.outcomes["no_request"] == 1
+
+
+def test_queue_exported_before_the_first_step_counts_from_its_start() -> None:
+    """The request waited for others' steps from there on, whether its queue span or its first step is seen first."""
+    ledger = Ledger()
+    ledger.deliver(waits(11, {Wait.THROTTLED: 0.020}))
+    annotated(ledger, span(11, 0, 20, links=(9,)))
+    [queue] = annotated(ledger, span(2, 5, 20, parent=1))
+    ledger.deliver(waits(12, {Wait.CPU: 0.010}))
+    request = annotated(ledger, span(12, 20, 30, links=(1,)), span(1, 5, 30))[1]
+    assert queue == {}
+    assert request == {
+        "cpu": 0.010, "throttled": approx(0.015), "unexplained": approx(0.0), "scope": "steps",
+    }  # fmt: skip
+
+
+def test_parents_without_an_engine_take_no_places_of_requests() -> None:
+    """500 measured spans a second of a service without engine, for two minutes: another's slow requests keep it all."""
+    clock = Clock()
+    ledger = Ledger(monotonic_s=clock)
+    number, open_requests, found = 1_000_000, [], []
+    for second in range(120):
+        clock.now_s += 1
+        strangers = []
+        for _ in range(500):
+            ledger.deliver(waits(number, {Wait.CPU: 0.001}, tid=8))
+            strangers.append(span(number, 0, 2, parent=number + 1))
+            number += 2
+        annotated(ledger, *strangers, service="api")
+        request, look_up, step = 3 * second + 1, 3 * second + 2, 3 * second + 3
+        begun_ms = second * 1000
+        ledger.deliver(waits(look_up, {Wait.DISK: 0.005}))
+        annotated(ledger, span(look_up, begun_ms, begun_ms + 5, parent=request))
+        open_requests.append((request, begun_ms))
+        if second >= 60:
+            request, begun_ms = open_requests.pop(0)
+            ledger.deliver(waits(step, {Wait.CPU: 0.010}))
+            found += annotated(
+                ledger,
+                span(step, begun_ms + 60_000, begun_ms + 60_010, links=(request,)),
+                span(request, begun_ms, begun_ms + 60_010),
+            )[1:]
+    assert len(found) == 60
+    assert {(one["scope"], one["disk"], one["cpu"]) for one in found} == {("steps", 0.005, 0.010)}
+    assert len(ledger._children) <= Bounds().requests
+    assert ledger.outcomes["request"] == 60
+    assert ledger.outcomes["overflow"] > 0
+
+
+def test_children_of_one_request_are_bounded_and_counted() -> None:
+    """A trace that goes on for ever does not fill the memory."""
+    ledger = Ledger()
+    for number in range(2, 22):
+        ledger.deliver(waits(number, {Wait.CPU: 0.001}))
+        annotated(ledger, span(number, 0, 1, parent=1))
+    assert ledger.outcomes == {"joined": 20, "overflow": 4}
+
+
+def test_parent_that_arrives_gives_its_places_back() -> None:
+    """Its own span is the last that is heard of it."""
+    ledger = Ledger()
+    for number in (1, 2, 3):
+        ledger.deliver(waits(10 * number, {Wait.CPU: 0.001}))
+        annotated(ledger, span(10 * number, 0, 1, parent=number))
+    ledger.deliver(waits(1, {Wait.CPU: 0.002}))
+    annotated(ledger, span(1, 0, 2), span(2, 0, 2))
+    assert len(ledger._children) == 2

@@ -2,9 +2,9 @@
 
 from pytest import approx  # noqa: PT013  reads better in comparisons
 
-from agent.steps import Engine, Engines
+from agent.steps import Engines
 from agent.telemetry.keys import WAIT_PARTS
-from agent.waits import Parts
+from agent.telemetry.steps import Parts, Steps
 
 
 def parts(cpu_s: float, runqueue_s: float = 0.0) -> Parts:
@@ -12,9 +12,9 @@ def parts(cpu_s: float, runqueue_s: float = 0.0) -> Parts:
     return [cpu_s, runqueue_s, *[0.0] * (len(WAIT_PARTS) - 2)]
 
 
-def engine(*steps: tuple[int, int, float]) -> Engine:
+def engine(*steps: tuple[int, int, float]) -> Steps:
     """Return an engine with steps of (start, end, CPU)."""
-    made = Engine()
+    made = Steps()
     for start_ns, end_ns, cpu_s in steps:
         made.add(start_ns, end_ns, parts(cpu_s))
     return made
@@ -41,7 +41,7 @@ def test_nothing_ran() -> None:
     """Before, between and after the steps there is nothing, which is not the same as zeros."""
     steps = engine((10, 20, 1.0), (40, 50, 1.0))
     assert [steps.between(0, 10), steps.between(20, 40), steps.between(50, 60)] == [None] * 3
-    assert Engine().between(0, 1) is None
+    assert Steps().between(0, 1) is None
     assert steps.between(15, 15) is None
 
 
@@ -52,7 +52,7 @@ def test_late_steps_find_their_place() -> None:
 
 def test_old_steps_make_room() -> None:
     """A full engine forgets its older half, not its newer one."""
-    made = Engine(max_steps=10)
+    made = Steps(max_steps=10)
     for start in range(11):
         made.add(start, start + 1, parts(1.0))
     assert made.between(0, 5) is None
