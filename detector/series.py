@@ -48,8 +48,8 @@ def is_request(span: Span) -> bool:
 
 def is_failure(span: Span) -> bool:
     """Whether a request failed; a quick refusal must not pass for a quick answer."""
-    status = span.attributes.get("http.response.status_code", 0)
-    return span.status is SpanStatus.ERROR or (isinstance(status, int) and status >= 400)
+    status = _number(span, "http.response.status_code") or 0
+    return span.status is SpanStatus.ERROR or status >= 400
 
 
 def latencies_s(span: Span) -> dict[Signal, float]:

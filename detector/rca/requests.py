@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agent.telemetry import keys
-from agent.telemetry.model import Attributes, Span, SpanKind, SpanStatus
+from agent.telemetry.model import Attributes, Span
+from detector.series import is_failure, is_request
 
 STEP_NAME = "engine step"
 
@@ -49,11 +50,6 @@ class Step:
     def duration_s(self) -> float:
         """Wall time of the step."""
         return self.end_s - self.start_s
-
-
-def is_request(span: Span) -> bool:
-    """Tell whether a span is a request to a model: a server span that names one."""
-    return span.kind is SpanKind.SERVER and keys.GEN_AI_MODEL in span.attributes
 
 
 def text(attributes: Attributes, key: str) -> str:
@@ -101,13 +97,12 @@ def read_steps(spans: Iterable[Span], service: str) -> list[Step]:
 
 
 def _read_request(root: Span, trace: Sequence[Span]) -> Request:
-    status = number(root.attributes, "http.response.status_code")
     return Request(
         trace_id=root.trace_id,
         span_id=root.span_id,
         start_s=root.start_unix_ns / 1e9,
         end_s=root.end_unix_ns / 1e9,
-        failed=root.status is SpanStatus.ERROR or status >= 400,
+        failed=is_failure(root),
         version=text(root.resource, keys.SERVICE_VERSION),
         revision=text(root.resource, keys.REVISION),
         replica=text(root.resource, keys.SERVICE_INSTANCE_ID),

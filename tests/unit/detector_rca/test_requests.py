@@ -1,10 +1,13 @@
 """Own time of operations from spans, however odd the spans are."""
 
 import pytest
+from msgspec.structs import replace
 
 from agent.telemetry import keys
 from agent.telemetry.model import Attributes, Span, SpanKind, SpanStatus
+from detector.config import SeriesConfig
 from detector.rca.requests import Request, read_requests
+from detector.series import Group, Windower
 
 RESOURCE: Attributes = {keys.SERVICE_NAME: "chat", keys.REVISION: "abc"}
 
@@ -107,3 +110,26 @@ def test_other_models_are_left_out() -> None:
     """Only the incident's service and model count."""
     assert read_requests([root()], "chat", "other") == []
     assert read_requests([root()], "search", "tiny") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "failed"),
+    [
+        (200, SpanStatus.UNSET, False),
+        (200, SpanStatus.ERROR, True),
+        (429, SpanStatus.UNSET, True),
+        (500.0, SpanStatus.UNSET, True),
+        (None, SpanStatus.OK, False),
+    ],
+)
+def test_what_failed_for_the_windows_failed_for_the_analysis(
+    code: float | None, status: SpanStatus, failed: bool
+) -> None:
+    """One rule: a request that was no latency when the incident was found is none when it is explained."""
+    attributes = {keys.GEN_AI_MODEL: "tiny"} | ({"http.response.status_code": code} if code else {})
+    request = replace(root(), status=status, attributes=attributes)
+    windower = Windower(SeriesConfig())
+    windower.add([request])
+    [window] = windower.close(3.0)
+    assert window.buckets[Group("chat", "tiny", "")].failures == failed
+    assert read(request).failed == failed
