@@ -80,7 +80,8 @@ def _dispatch(options: Options) -> int:
     plan = plans.draw(options.fault, options.seed, options.rate)
     preflight.check_packages()
     no_cgroups = preflight.no_cgroups_because()
-    preflight.check_fault(options.fault, no_cgroups)
+    no_probes = preflight.no_probes_because() if options.fault in plans.NEEDS_PROBES else None
+    preflight.check_fault(options.fault, no_cgroups, no_probes)
     if options.dry_run:
         return _show_plan(options, plan)
     if no_cgroups:

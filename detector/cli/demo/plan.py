@@ -35,6 +35,8 @@ class Fault(StrEnum):
 
 
 NEEDS_CGROUP = frozenset({Fault.CPU_QUOTA, Fault.NOISY_NEIGHBOUR})
+NEEDS_PROBES = frozenset({Fault.NOISY_NEIGHBOUR})
+"""Who had the CPU while the service waited is known to the scheduler probe alone."""
 
 _INTENSITY: dict[Fault, tuple[float, float]] = {
     Fault.CPU_QUOTA: (5.0, 7.0),

@@ -2,11 +2,17 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from detector.cli.demo.counter import cpu_mount
-from detector.cli.demo.plan import NEEDS_CGROUP, Fault
+from detector.cli.demo.plan import NEEDS_CGROUP, NEEDS_PROBES, Fault
 from detector.errors import CannotStartError
 
 _NEEDED: tuple[tuple[str, str], ...] = (
@@ -21,6 +27,8 @@ _NEEDED: tuple[tuple[str, str], ...] = (
     ("opentelemetry.sdk", "workload"),
 )
 """Modules that a part imports, and the extra that brings each."""
+_DOCTOR = (sys.executable, "-P", "-m", "agent.cli", "doctor", "--json")
+_DOCTOR_S = 60.0
 _BUSY_SHARE = 0.5
 _LOOK_S = 0.4
 
@@ -46,8 +54,29 @@ def no_cgroups_because() -> str | None:
     return f"{mount.root} is not writable ({why})"
 
 
-def check_fault(fault: Fault, no_cgroups: str | None) -> None:
-    """Raise when `fault` cannot be injected for real on this machine."""
+def no_probes_because(doctor: Sequence[str] = _DOCTOR) -> str | None:
+    """Say why the agent has no scheduler probe here, or None if it has; the agent itself is asked."""
+    try:
+        answered = subprocess.run(doctor, capture_output=True, check=False, timeout=_DOCTOR_S)
+        found = {one["name"]: one for one in msgspec.json.decode(answered.stdout)["findings"]}
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"`tailcause-agent doctor` does not answer ({exc})"
+    except (msgspec.DecodeError, KeyError, TypeError):
+        last = answered.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"`tailcause-agent doctor` failed ({last or f'exit code {answered.returncode}'})"
+    probe: dict[str, Any] = found.get("probe sched") or found.get("ebpf") or {}
+    if probe.get("state") == "ok" and probe["name"] != "ebpf":
+        return None
+    return str(probe.get("reason") or f"its state is {probe.get('state', 'unknown')}")
+
+
+def check_fault(fault: Fault, no_cgroups: str | None, no_probes: str | None = None) -> None:
+    """Raise when `fault` cannot be injected for real, or not be told apart, on this machine."""
+    if fault in NEEDS_PROBES and no_probes:
+        raise CannotStartError(
+            f"{fault.value} needs the agent's eBPF probes, to see who had the CPU, and there are none: {no_probes}; "
+            "`tailcause demo --fault bad-deploy` works without"
+        )
     if fault in NEEDS_CGROUP and no_cgroups:
         raise CannotStartError(
             f"{fault.value} needs a cgroup of its own and {no_cgroups}: "

@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,15 @@ def _demo(*arguments: str) -> int:
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep all state in the test's folder."""
     monkeypatch.setenv("TAILCAUSE_STATE", str(tmp_path))
+
+
+def _answering(tmp_path: Path, text: str, code: int = 0) -> tuple[str, ...]:
+    """Return a doctor that says this."""
+    script = tmp_path / "doctor.py"
+    script.write_text(
+        f"import sys\nprint({text!r}, file=sys.stderr if {code} == 2 else sys.stdout)\nsys.exit({code})\n"
+    )
+    return sys.executable, str(script)
 
 
 def _with_cgroups(monkeypatch: pytest.MonkeyPatch, why_not: str | None) -> None:
@@ -86,6 +98,84 @@ def test_a_quota_without_cgroups_is_one_clear_line(
 def test_the_other_faults_need_no_cgroups(fault: str) -> None:
     """They go on with less to see."""
     preflight.check_fault(Fault(fault), "not root")
+
+
+@pytest.mark.parametrize("form", [(), ("--dry-run",)])
+def test_a_neighbour_without_probes_is_one_clear_line(
+    form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fault could be made, but the report could not name who did it: it says so before anything starts."""
+    _with_cgroups(monkeypatch, None)
+    monkeypatch.setattr(preflight, "no_probes_because", lambda: "this kernel has no BTF")
+
+    code = _demo("--fault", "noisy-neighbour", "--seed", "7", *form)
+    lines = capsys.readouterr().err.splitlines()
+
+    assert (code, len(lines)) == (2, 1)
+    assert "noisy-neighbour needs the agent's eBPF probes" in lines[0]
+    assert "this kernel has no BTF" in lines[0]
+
+
+def test_other_faults_do_not_ask_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found without, and asking takes seconds."""
+    _with_cgroups(monkeypatch, None)
+    monkeypatch.setattr(preflight, "no_probes_because", lambda: pytest.fail("asked"))
+
+    assert _demo("--fault", "cpu-quota", "--seed", "7", "--dry-run") == 0
+
+
+@pytest.mark.parametrize(
+    ("findings", "reason"),
+    [
+        ([{"name": "probe sched", "state": "ok", "reason": "263 ns an event"}], None),
+        (
+            [
+                {"name": "ebpf", "state": "no_permission", "reason": "needs CAP_BPF"},
+                {"name": "probe sched", "state": "no_permission", "reason": "needs CAP_BPF"},
+            ],
+            "needs CAP_BPF",
+        ),
+        (
+            [{"name": "ebpf", "state": "disabled", "reason": "switched off by configuration"}],
+            "switched off by configuration",
+        ),
+        ([{"name": "ebpf", "state": "ok", "reason": ""}], "its state is ok"),
+        ([], "its state is unknown"),
+    ],
+)
+def test_the_agent_is_asked_for_its_scheduler_probe(
+    tmp_path: Path, findings: list[dict[str, str]], reason: str | None
+) -> None:
+    """Its state counts, not that of others; a doctor that found something to fix has answered too."""
+    doctor = _answering(tmp_path, json.dumps({"findings": findings}), code=1)
+
+    assert preflight.no_probes_because(doctor) == reason
+
+
+def test_an_agent_that_cannot_answer_is_a_reason(tmp_path: Path) -> None:
+    """Its last words are in it."""
+    refused = preflight.no_probes_because(_answering(tmp_path, "bad key 'x'", code=2))
+    absent = preflight.no_probes_because((str(tmp_path / "nothing"),))
+
+    assert refused == "`tailcause-agent doctor` failed (bad key 'x')"
+    assert absent is not None
+    assert "does not answer" in absent
+
+
+def test_without_capabilities_the_demo_says_so() -> None:
+    """The real agent is asked, as a process that may not load probes."""
+    taken = "-bpf,-sys_admin,-perfmon"
+    without = (
+        ("setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}") if os.geteuid() == 0 else ()
+    )
+    ended = subprocess.run(
+        (*without, sys.executable, "-m", "detector.cli.main", "demo", "--fault", "noisy-neighbour", "--dry-run"),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "needs the agent's eBPF probes" in ended.stderr
 
 
 def test_a_missing_package_names_its_extra() -> None:
