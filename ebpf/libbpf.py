@@ -1,15 +1,14 @@
-"""A narrow binding to libbpf.so.1: open, configure, load, attach, read maps, detach.
+"""A narrow binding to libbpf.so.1: open, configure, load, attach, detach; `maps.py` reads what is counted.
 
 Only what the probes use is bound. An object is a context manager; leaving it detaches every link and closes every map,
 and the kernel then frees the programs. Source: libbpf's public headers, version 1.1 and later.
 """
 
-import copy
 import ctypes
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,11 +16,14 @@ from typing import Self
 
 from ebpf import capabilities
 from ebpf.errors import EbpfError, LoadError, NoPermissionError, NotSupportedError
+from ebpf.maps import Map
 
 Handle = ctypes.c_void_p
 _BTF = Path("/sys/kernel/btf/vmlinux")
 _LOG_BYTES = 4000
 _ITERATOR_BYTES = 1 << 15  # what the kernel hands over in one read
+_LOCKED = "BPF is locked (lockdown, seccomp, a security module or a user namespace)"
+_REJECTED = "PROG LOAD LOG"  # stands in libbpf's log when the verifier had something to say
 
 _RETURNS_POINTER = (
     "bpf_object__open_file",
@@ -35,7 +37,6 @@ _RETURNS_POINTER = (
     "ring_buffer__new",
 )
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class _UprobeOptions(ctypes.Structure):
@@ -102,101 +103,6 @@ class Library:
         self._format(buffer, ctypes.c_size_t(len(buffer)), template, ctypes.c_void_p(arguments))
         self._log = [*self._log[-20:], buffer.value.decode(errors="replace")]
         return 0
-
-
-class Map:
-    """One BPF map; keys and values are raw bytes, per-CPU values lie one behind the other."""
-
-    def __init__(self, library: Library, handle: Handle) -> None:
-        call = library.call
-        self._call = call
-        self.fd: int = call.bpf_map__fd(handle)
-        self.key_bytes: int = call.bpf_map__key_size(handle)
-        self.max_entries: int = call.bpf_map__max_entries(handle)
-        size: int = call.bpf_map__value_size(handle)
-        per_cpu = call.bpf_map__type(handle) in {5, 6}
-        self.value_bytes = (
-            (size + 7) // 8 * 8 * call.libbpf_num_possible_cpus() if per_cpu else size
-        )
-
-    def duplicate(self) -> "Map":
-        """Return the same map on a descriptor of its own, which outlives the object that loaded it."""
-        twin = copy.copy(self)
-        twin.fd = os.dup(self.fd)
-        return twin
-
-    def close(self) -> None:
-        """Close a duplicate."""
-        os.close(self.fd)
-
-    def lookup(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None when it has none."""
-        value = ctypes.create_string_buffer(self.value_bytes)
-        if self._call.bpf_map_lookup_elem(self.fd, key, value):
-            return None
-        return value.raw
-
-    def update(self, key: bytes | None, value: bytes) -> None:
-        """Set the value of a key (None pushes onto a queue); raises EbpfError when the map is full."""
-        if self._call.bpf_map_update_elem(self.fd, key, value, ctypes.c_uint64(0)):
-            raise EbpfError(f"map update failed: {os.strerror(ctypes.get_errno())}")
-
-    def delete(self, key: bytes) -> bool:
-        """Remove a key; False when it was not there."""
-        return bool(self._call.bpf_map_delete_elem(self.fd, key) == 0)
-
-    def keys(self) -> Iterator[bytes]:
-        """Yield the keys; safe against removal of what was yielded."""
-        key: bytes | None = None
-        following = ctypes.create_string_buffer(self.key_bytes)
-        while self._call.bpf_map_get_next_key(self.fd, key, following) == 0:
-            following_key = following.raw
-            yield following_key
-            key = following_key
-
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values, by batches where the kernel has them."""
-        for key in list(self.keys()):
-            value = self.lookup(key)
-            if value is not None:
-                yield key, value
-
-    def read_array(self, count: int) -> bytes:
-        """Return the first `count` values of an array map in one call (per-CPU values one behind the other)."""
-        keys = ctypes.create_string_buffer(4 * count)
-        values = ctypes.create_string_buffer(self.value_bytes * count)
-        found = ctypes.c_uint32(count)
-        after = ctypes.c_uint32(0)
-        failed = self._call.bpf_map_lookup_batch(
-            self.fd, None, ctypes.byref(after), keys, values, ctypes.byref(found), None
-        )
-        if failed and ctypes.get_errno() != errno.ENOENT:
-            raise EbpfError(f"batch look-up failed: {os.strerror(ctypes.get_errno())}")
-        return values.raw
-
-
-class RingBuffer:
-    """Reads records from a ring buffer map."""
-
-    def __init__(self, library: Library, ring: Map, consume: Callable[[bytes], None]) -> None:
-        def on_sample(_context: int, data: int, size: int) -> int:
-            consume(ctypes.string_at(data, size))
-            return 0
-
-        self._call = library.call
-        self._callback = _SAMPLE(on_sample)
-        self._handle = Handle(library.call.ring_buffer__new(ring.fd, self._callback, None, None))
-        if not self._handle:
-            raise EbpfError("cannot open the ring buffer")
-        self.epoll_fd: int = library.call.ring_buffer__epoll_fd(self._handle)
-
-    def poll(self, timeout_ms: int = 0) -> int:
-        """Consume what is there (or comes within the time); return how many records."""
-        return max(int(self._call.ring_buffer__poll(self._handle, timeout_ms)), 0)
-
-    def close(self) -> None:
-        """Free it."""
-        self._call.ring_buffer__free(self._handle)
 
 
 class Object:
@@ -361,13 +267,11 @@ class Object:
     def _refusal(self, what: str, code: int) -> EbpfError:
         """Say why the kernel refused: a capability, a hook that it does not have, or the verifier's last words."""
         words = self._library.last_words()
-        lacking = capabilities.missing()
-        if code in {errno.EPERM, errno.EACCES} and lacking:
-            return NoPermissionError(f"{what}: BPF programs need {' and '.join(lacking)}")
-        if code == errno.EPERM:
-            return NoPermissionError(
-                f"{what}: BPF is locked (lockdown, seccomp or a user namespace)"
-            )
+        # the verifier rejects with EACCES, too: then it has said why
+        if code == errno.EPERM or (code == errno.EACCES and _REJECTED not in words):
+            lacking = " and ".join(capabilities.missing())
+            needed = f"BPF programs need {lacking}" if lacking else _LOCKED
+            return NoPermissionError(f"{what}: {needed}")
         if "BTF type ID" in words:
             return NotSupportedError(f"{what}: this kernel does not have the hook: {words[-200:]}")
         return LoadError(f"{what}: {os.strerror(code)}: {words}")

@@ -1,14 +1,15 @@
 """What every probe is: attach, read, detach. One file a probe under `probes/`, one line in `registry.py`."""
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ebpf.cgroupids import Mounted
 from ebpf.layout import FIRST_FREE_SLOT
-from ebpf.libbpf import Library, Map, Object
+from ebpf.libbpf import Library, Object
+from ebpf.maps import Map
 from ebpf.reading import Readings
 
 CGROUP_MAPS = ("cgroup_slots", "free_slots")
@@ -26,7 +27,8 @@ class Machine:
 class Kernel(Machine):
     """What probes share: the library, the compiled objects, the cgroups' names and maps by name.
 
-    `shared` holds the maps that more than one probe uses; the first to load a map adds it.
+    `shared` holds the maps that more than one probe uses; the first to load a map adds it. `name_slots` gives slots that
+    have none yet their name in `slot_paths`.
     """
 
     library: Library
@@ -34,6 +36,9 @@ class Kernel(Machine):
     config: bytes
     shared: dict[str, Map]
     slot_paths: dict[int, str]
+    name_slots: Callable[[], None]
+    unnamed: set[int] = field(default_factory=set)
+    """Slots that had no cgroup when they were last asked for; nobody asks twice between two readings."""
 
     def open(self, probe: str) -> Object:
         """Open a probe's compiled object, configured and with the shared maps in place."""
@@ -61,6 +66,9 @@ class Kernel(Machine):
 
     def cgroup(self, slot: int) -> str:
         """Return the path of the cgroup behind a slot; "idle" and "other" stand for no cgroup and for the rest."""
+        if slot not in self.slot_paths and slot not in self.unnamed:
+            self.name_slots()  # it is newer than the names
+            self.unnamed.add(slot)
         return self.slot_paths.get(slot, "other")
 
 

@@ -21,7 +21,8 @@ from ebpf.errors import (
     NotSupportedError,
     SwitchedOffError,
 )
-from ebpf.libbpf import Library, Map
+from ebpf.libbpf import Library
+from ebpf.maps import Map
 from ebpf.probe import Forgets, Kernel, Machine, Probe
 from ebpf.reading import Readings
 from ebpf.registry import FALLBACKS
@@ -201,6 +202,7 @@ class Session:
             config=layout.config(cgroups.hierarchy, wait_classes()),
             shared={},
             slot_paths={layout.OTHER_SLOT: "other", layout.IDLE_SLOT: "idle"},
+            name_slots=self._name_new_slots,
         )
 
     def _all_are(self, error: EbpfError) -> None:
@@ -224,7 +226,13 @@ class Session:
         slots, free = self._shared("cgroup_slots"), self._shared("free_slots")
         if slots is None or free is None or self._kernel is None or self._pool is None:
             return
+        self._kernel.unnamed.clear()
         self._pool.update(slots, free, self._kernel.slot_paths, self._clock())
+
+    def _name_new_slots(self) -> None:
+        slots = self._shared("cgroup_slots")
+        if slots is not None and self._kernel is not None and self._pool is not None:
+            self._pool.name_new(slots, self._kernel.slot_paths)
 
     def _forget(self, slots: frozenset[int]) -> None:
         for slot in self.slots.values():

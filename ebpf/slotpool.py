@@ -5,11 +5,11 @@ cgroup may still count under it.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ebpf.cgroupids import CgroupPaths
 from ebpf.layout import FIRST_FREE_SLOT, MAX_CGROUPS
-from ebpf.libbpf import Map
+from ebpf.maps import Map
 
 GRACE_S = 60.0
 """How long the last numbers of a cgroup that is gone stay readable."""
@@ -30,20 +30,18 @@ class SlotPool:
         self._looked_s = float("-inf")
         self.recycled = 0
 
+    def name_new(self, slots: Map, names: dict[int, str]) -> None:
+        """Name the slots that have no name yet; takes nothing back, so that a probe may ask while it is read."""
+        ids = _ids(slots)
+        self._name(ids, [slot for slot in ids if slot not in names], names)
+
     def update(self, slots: Map, free: Map, names: dict[int, str], now_s: float) -> None:
         """Bring `names` up to date; look for cgroups that are gone every ten seconds or when any is new."""
-        ids = {
-            struct.unpack("=I", value)[0]: struct.unpack("=Q", key)[0]
-            for key, value in slots.items()
-        }
+        ids = _ids(slots)
         new = [slot for slot in ids if self._ids.get(slot) != ids[slot]]
         if not new and now_s - self._looked_s < ROUND_S:
             return
-        if new:
-            self._paths.walk()
-            names.update(
-                {slot: self._paths.path(ids[slot]) or f"(gone:{ids[slot]})" for slot in new}
-            )
+        self._name(ids, new, names)
         self._ids = ids
         again = {names[slot] for slot in new}
         expired = self._expired({s: i for s, i in ids.items() if s not in new}, names, again, now_s)
@@ -55,6 +53,12 @@ class SlotPool:
         if expired:
             self._forget(frozenset(expired))
         self._hand_out(free, frozenset(expired), now_s)
+
+    def _name(self, ids: Mapping[int, int], new: Sequence[int], names: dict[int, str]) -> None:
+        if new:
+            self._paths.walk()
+        for slot in new:
+            names[slot] = self._paths.path(ids[slot]) or f"(gone:{ids[slot]})"
 
     def _expired(
         self, ids: Mapping[int, int], names: Mapping[int, str], again: set[str], now_s: float
@@ -84,3 +88,10 @@ class SlotPool:
             free.update(None, struct.pack("=I", slot))
         self.recycled += len(self._aside)
         self._aside, self._fresh = self._fresh, frozenset()
+
+
+def _ids(slots: Map) -> dict[int, int]:
+    """Return slot → id of the cgroup."""
+    return {
+        struct.unpack("=I", value)[0]: struct.unpack("=Q", key)[0] for key, value in slots.items()
+    }

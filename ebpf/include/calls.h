@@ -117,13 +117,6 @@ static __always_inline struct tc_thread *tc_thread_of(struct task_struct *task)
 	return thread;
 }
 
-static __always_inline u32 tc_slot_of(struct task_struct *task, struct tc_thread *thread)
-{
-	u64 id = tc_cgroup_id(task);
-
-	return thread && thread->cgroup_id == id ? thread->cgroup_slot : tc_find_slot(id);
-}
-
 /* From here on the thread's time, on the CPU and asleep, is (or is no longer) a wait for the GPU. */
 static __always_inline void tc_wait_for_gpu(struct task_struct *task, struct tc_thread *thread, u32 depth, u64 now)
 {

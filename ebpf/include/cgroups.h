@@ -9,6 +9,7 @@
 #include "config.h"
 #include "kernel.h"
 #include "stats.h"
+#include "waits.h"
 
 #include <bpf/bpf_core_read.h>
 
@@ -57,4 +58,12 @@ static __always_inline u64 tc_cgroup_id(struct task_struct *task)
 	if (config.cgroup_hierarchy == TC_UNIFIED)
 		return set->dfl_cgrp->kn->id;
 	return set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id)]->cgroup->kn->id;
+}
+
+/* The slot of a task's cgroup, which its thread knows unless it has moved since its last switch. */
+static __always_inline u32 tc_slot_of(struct task_struct *task, struct tc_thread *thread)
+{
+	u64 id = tc_cgroup_id(task);
+
+	return thread && thread->cgroup_id == id ? thread->cgroup_slot : tc_find_slot(id);
 }

@@ -30,6 +30,7 @@ typedef __s64 s64;
 
 enum { BPF_ANY, BPF_NOEXIST, BPF_EXIST };
 enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_CLONE = 1U << 9 };
+enum { BPF_RB_NO_WAKEUP = 1U << 0 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1U << 0 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1U << 0 };
 enum {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ebpf.errors import NotSupportedError
 from ebpf.layout import FLIGHT, IO, IO_KEY, SLOTS
-from ebpf.libbpf import Map, Object
+from ebpf.libbpf import Object
+from ebpf.maps import Map
 from ebpf.probe import Kernel
 from ebpf.probes.counting import drops, per_cpu_items
 from ebpf.reading import Histogram, Reading, Readings

@@ -9,7 +9,8 @@ from enum import IntEnum
 
 from ebpf.errors import LoadError
 from ebpf.layout import MAX_CGROUPS, MEMORY, OOM, SLOTS, STALL_KEY, STALLS
-from ebpf.libbpf import Object, RingBuffer
+from ebpf.libbpf import Object
+from ebpf.maps import RingBuffer
 from ebpf.perf import online_cpus, open_major_faults
 from ebpf.probe import Kernel
 from ebpf.probes.counting import drops
@@ -95,9 +96,9 @@ class Mem:
             raise
         self._object, self._kernel, self._forgotten_events = opened, kernel, 0
 
-    def poll(self, timeout_ms: int = 0) -> int:
+    def poll(self) -> int:
         """Deliver the OOM kills that have happened; return how many."""
-        return self._ring.poll(timeout_ms) if self._ring else 0
+        return self._ring.consume() if self._ring else 0
 
     def read(self) -> Readings:
         """Deliver OOM kills; return stalls, major faults and kills of every cgroup."""

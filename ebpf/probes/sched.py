@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ebpf.baseline import Baseline
 from ebpf.layout import DELAY, MAX_CGROUPS, PAIR, SLOTS, stats
-from ebpf.libbpf import Map, Object
+from ebpf.libbpf import Object
+from ebpf.maps import Map
 from ebpf.probe import Kernel
 from ebpf.reading import Histogram, Reading, Readings
 

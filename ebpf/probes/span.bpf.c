@@ -9,6 +9,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "../include/account.h"
+#include "../include/cgroups.h"
 #include "../include/stats.h"
 #include "../include/threads.h"
 
@@ -110,10 +111,10 @@ int BPF_KPROBE(span_end, u64 trace_hi, u64 trace_lo, u64 span_id)
 	span->flags = TC_SPAN_MOVED;
 	if (thread && open->tid == (u32)id && open->born_ns == current_born_ns())
 		span->flags = 0;
-	span->cgroup_slot = thread ? thread->cgroup_slot : 0;
+	span->cgroup_slot = tc_slot_of((struct task_struct *)bpf_get_current_task_btf(), thread);
 	for (int i = 0; i < TC_WAITS; i++)
 		span->wait_ns[i] = span->flags || !thread ? 0 : thread->wait_ns[i] - open->wait_ns[i];
-	bpf_ringbuf_submit(span, 0);
+	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP); /* the reader comes by itself */
 	bpf_map_delete_elem(&open_spans, &span_id);
 	return 0;
 }

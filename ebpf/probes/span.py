@@ -7,9 +7,11 @@ from pathlib import Path
 from ebpf.elf import symbol_offset
 from ebpf.errors import NotSupportedError
 from ebpf.layout import SPAN, WAITS, Wait, stats
-from ebpf.libbpf import Object, RingBuffer
+from ebpf.libbpf import Object
+from ebpf.maps import RingBuffer
 from ebpf.probe import Kernel
 from ebpf.reading import Readings
+from ebpf.uprobes import Point, Uprobes
 
 MOVED = 1
 HOOKS = {"span_start": "tailcause_span_start", "span_end": "tailcause_span_end"}
@@ -40,6 +42,7 @@ class SpanProbe:
         self._object: Object | None = None
         self._ring: RingBuffer | None = None
         self._kernel: Kernel | None = None
+        self._uprobes: Uprobes | None = None
         self._spans = 0
 
     def attach(self, kernel: Kernel) -> None:
@@ -51,21 +54,24 @@ class SpanProbe:
                 "libtailcause_span.so is not built: run make (it needs a C compiler)"
             )
         opened = kernel.open(self.name)
+        self._object, self._kernel = opened, kernel
+        self._uprobes = Uprobes(opened, kernel.release)
         try:
+            self._uprobes.prepare(HOOKS)
             opened.load()
             self._ring = RingBuffer(kernel.library, opened.map("spans"), self._on_record)
             for library in self._libraries:
                 for program, symbol in HOOKS.items():
-                    opened.attach_uprobe(program, library, symbol_offset(library, symbol))
+                    self._uprobes.attach(
+                        program, library, [Point(symbol_offset(library, symbol), cookie=0)]
+                    )
         except BaseException:
-            self._object = opened
             self.detach()
             raise
-        self._object, self._kernel = opened, kernel
 
-    def poll(self, timeout_ms: int = 0) -> int:
-        """Deliver the spans that have finished; return how many."""
-        return self._ring.poll(timeout_ms) if self._ring else 0
+    def poll(self) -> int:
+        """Deliver the spans that have finished; return how many. Nobody is woken when one has: poll in time."""
+        return self._ring.consume() if self._ring else 0
 
     def read(self) -> Readings:
         """Deliver what is there and return what was lost."""
@@ -81,6 +87,9 @@ class SpanProbe:
 
     def detach(self) -> None:
         """Detach and unload."""
+        if self._uprobes is not None:
+            self._uprobes.close()
+            self._uprobes = None
         if self._ring is not None:
             self._ring.close()
             self._ring = None

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from ebpf.errors import NotSupportedError
 from ebpf.layout import MAX_CGROUPS, PEER, SLOTS, TCP, TCP_CGROUP
-from ebpf.libbpf import Map, Object
+from ebpf.libbpf import Object
+from ebpf.maps import Map
 from ebpf.probe import Kernel
 from ebpf.probes.counting import Counters, drops
 from ebpf.reading import Histogram, Labels, Reading, Readings

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from ebpf.errors import NotSupportedError
 from ebpf.layout import SAMPLE, stats
-from ebpf.libbpf import Map, Object
+from ebpf.libbpf import Object
+from ebpf.maps import Map
 from ebpf.probe import Kernel
 from ebpf.reading import Readings
 

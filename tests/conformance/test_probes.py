@@ -64,7 +64,7 @@ BUDGETS: Mapping[str, int] = {
     "nccl/enter_nccl": 6950,
     "nccl/leave_nccl": 6800,
     "span/span_start": 350,
-    "span/span_end": 600,
+    "span/span_end": 900,
 }
 """Instructions that the verifier walks in each program: half as many again as when it was written."""
 

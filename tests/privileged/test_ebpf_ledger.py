@@ -266,3 +266,21 @@ def test_end_without_a_start_is_counted(ledger: Ledger, subject: LedgerSubject) 
     ledger.probe.poll()
     assert ledger.dropped("spans_unknown") - before == 13
     assert len(ledger.delivered) == known
+
+
+def test_span_is_handed_over_by_the_next_poll(ledger: Ledger, subject: LedgerSubject) -> None:
+    """Nobody is woken when a span ends; whoever asks gets it, each one once and at once."""
+    ledger.probe.poll()
+    for _ in range(13):
+        [truth] = subject.ask("many", count=1)
+        assert ledger.probe.poll() == 1
+        assert truth.span_id in ledger.delivered
+    assert ledger.probe.poll() == 0
+
+
+def test_first_span_of_a_new_cgroup_has_its_name(ledger: Ledger) -> None:
+    """Delivered before the next reading, and from a thread that may never have left its CPU in there."""
+    ledger.name_cgroups()
+    with cgroups("new") as [new], LedgerSubject(ledger.library, new) as subject:
+        [truth] = subject.ask("many", count=1)
+        assert ledger.of(truth).cgroup == new.path

@@ -94,6 +94,18 @@ def difference(after: Histogram, before: Histogram) -> Histogram:
     return Histogram(slots, after.sum_s - before.sum_s)
 
 
+def test_slot_newer_than_the_names_is_named(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cgroup that runs after the names were brought up to date, and before the probe is read, has its name."""
+    session.read()
+    monkeypatch.setattr(session, "_name_slots", lambda: None)
+    with cgroups("late") as [late], Gated(SLEEPER, "97").put(late) as program:
+        program.go().wait_until_done()
+        readings = read(session)
+        assert histogram(readings, "runqueue.delay", late.path).count >= 97
+
+
 @pytest.fixture
 def ping_pong(session: Session) -> Iterator[Counted]:
     """Play a prime number of rounds of ping-pong on one CPU and count the switches."""

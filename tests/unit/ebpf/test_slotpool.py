@@ -71,6 +71,18 @@ def test_new_slots_get_names(scene: Scene) -> None:
     assert scene.names[2] == "/pod"
 
 
+def test_slot_newer_than_the_names_is_named_when_asked_for(scene: Scene) -> None:
+    """Naming what is new takes nothing back, and the next look still finds it new: a cgroup made again ends the old one."""
+    old = scene.make("pod", 2)
+    scene.read()
+    old.rename(scene.mount.parent / "elsewhere")
+    scene.make("pod", 3)
+    scene.pool.name_new(scene.slots, scene.names)  # type: ignore[arg-type]
+    assert (scene.names[2], scene.names[3], scene.forgotten) == ("/pod", "/pod", [])
+    scene.read()
+    assert (2 in scene.names, scene.names[3], scene.forgotten) == (False, "/pod", [{2}])
+
+
 def test_slot_comes_back_after_grace_and_a_round_aside(scene: Scene) -> None:
     """First the numbers stay readable, then they are cleared twice, a round apart, and the slot is free."""
     scene.make("pod", 2)
