@@ -94,6 +94,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("--ebpf-own-budget", "SHARE", "of a core for the agent, before a probe goes (0.03)"),
     Option("--ebpf-imposed-budget", "SHARE", "of CPU in use, taken by probes (0.01)"),
     Option("--ebpf-memory-budget", "MB", "of agent and probes, and 1 MB more a CPU (96)"),
+    Option("--kubelet", "URL", "the kubelet to ask for pods, such as https://NODE:10250 (none)"),
+    Option("--kube-token-file", "FILE", "token for the kubelet (the service account's)"),
+    Option("--kube-ca-file", "FILE", "CA of the kubelet's certificate (the service account's)"),
+    Option("--kube-insecure", "", "trust any certificate of the kubelet", "", "true"),
+    Option("--kube-labels", "NAMES", "labels of pods that their spans get (none)"),
+    Option("--kube-pod-resources", "SOCKET", "the kubelet's, for GPUs; off: none (its usual place)"),
 )
 
 

@@ -16,6 +16,7 @@ from agent.duration import parse_duration_s
 from agent.errors import ConfigError
 from agent.host.cgroups import WalkLimits
 from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
+from agent.kube.settings import KubeletAccess, KubeSettings
 from agent.probelist import ProbeSettings, known
 
 ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
@@ -48,6 +49,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ebpf_own_budget: float = 0.03
     ebpf_imposed_budget: float = 0.01
     ebpf_memory_budget: float = 96.0
+    kubelet: str = ""
+    kube_token_file: str = ""
+    kube_ca_file: str = ""
+    kube_insecure: bool = False
+    kube_labels: tuple[str, ...] = ()
+    kube_pod_resources: str = ""
+    """A socket or `off`; by default the kubelet's usual one, where a kubelet is named."""
 
     @property
     def metrics_url(self) -> str:
@@ -71,15 +79,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ProbeSettings(enabled, self.ebpf_probes, self.ebpf_cuda, self.ebpf_watch)
 
     @property
+    def kube(self) -> KubeSettings:
+        """Return what is said of Kubernetes."""
+        token, ca = self.kube_token_file, self.kube_ca_file
+        access = KubeletAccess(self.kubelet, token, ca, self.kube_insecure)
+        return KubeSettings(
+            access, self.kube_pod_resources, self.kube_labels, deadline_s=self.deadline
+        )
+
+    @property
     def node(self) -> str:
         """Return the name of this host as spans and metrics carry it."""
         return self.host_name or socket.gethostname()
 
 
 DURATIONS = ("interval", "export_interval", "deadline")
-URLS = ("forward", "export")
+URLS = ("forward", "export", "kubelet")
 PORTS = ("otlp_port", "metrics_port")
-LISTS = ("disable", "ebpf_probes", "ebpf_watch", "ebpf_serving")
+LISTS = ("disable", "ebpf_probes", "ebpf_watch", "ebpf_serving", "kube_labels")
 SHARES = ("ebpf_own_budget", "ebpf_imposed_budget")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 

@@ -16,6 +16,8 @@ from agent.host import processes
 from agent.host.containers import identify
 from agent.host.hierarchies import Hierarchies
 from agent.host.paths import HostPaths
+from agent.kube.describe import describe
+from agent.kube.directory import Pods
 from agent.telemetry.keys import CGROUP, CONTAINER_ID, HOST_NAME, POD_UID, PROCESS_PID, REASON
 from agent.telemetry.model import Sample
 
@@ -59,6 +61,8 @@ class Enricher:
         self._monotonic_s = monotonic_s
         self._cache: OrderedDict[int, _Known] = OrderedDict()
         self._start_unix_ns = time.time_ns()
+        self.pods = Pods()
+        """Where resources find their pods: empty, unless somebody fills it."""
         self.joined = 0
         """Spans joined so far."""
         self.misses: Counter[str] = Counter()
@@ -73,6 +77,7 @@ class Enricher:
                 self.joined += n_spans
             except _Miss as miss:
                 self.misses[str(miss)] += n_spans
+            describe(resource_spans.resource, self.pods)
 
     @property
     def seen(self) -> int:

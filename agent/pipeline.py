@@ -27,7 +27,9 @@ class Board:
     A signal that comes back with nothing shows nothing: an old value must not pass for a new one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finish: Callable[[list[Sample]], list[Sample]] = list) -> None:
+        """`finish` is what is done to all samples of a snapshot, such as naming their pods."""
+        self._finish = finish
         self._latest: dict[str, Sequence[Sample]] = {}
         self._sources: list[Source] = []
 
@@ -44,7 +46,7 @@ class Board:
         samples = [sample for latest in self._latest.values() for sample in latest]
         for source in self._sources:
             samples.extend(source())
-        return samples
+        return self._finish(samples)
 
 
 def watches(

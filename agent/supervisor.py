@@ -23,6 +23,9 @@ from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
 from agent.host.hierarchies import Hierarchies, discover
 from agent.intake import Intake
+from agent.kube.directory import Pods
+from agent.kube.label import label
+from agent.kube.own import OwnSamples
 from agent.listen import Listener
 from agent.otlp.receiver import Receiver
 from agent.otlp.sender import Sender
@@ -43,21 +46,30 @@ class Supervisor:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._stopping = asyncio.Event()
-        self._board = Board()
+        pods = Pods()
+        self._board = Board(lambda samples: label(samples, pods))
         self._senders = _senders(config)
         self._ports: dict[str, int] = {}
         hierarchies = _hierarchies(config)
         enricher = Enricher(config.paths, hierarchies, config.node)
+        enricher.pods = pods
         self._kernel = kernelside.build(config, enricher, hierarchies)
         intake = Intake(enricher, self._senders.get(SPANS_PIPE), self._kernel.annotate)
         self._receiver = Receiver(intake.accept)
-        context = CollectorContext(config.paths, config.walk_limits, probes=self._kernel.probes)
+        context = CollectorContext(
+            config.paths,
+            config.walk_limits,
+            probes=self._kernel.probes,
+            kube=config.kube,
+            pods=pods,
+        )
         self._watched = watches(context, config.deadline, config.disable)
         self._exporters = self._build_exporters()
         self._board.add_source(lambda: disabled_samples(config.disable, time.time_ns()))
         for watched in self._watched:
             self._board.add_source(watched.watch.own_samples)
         self._board.add_source(enricher.own_samples)
+        self._board.add_source(OwnSamples(pods))
         self._board.add_source(self._kernel.own_samples)
         self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
 

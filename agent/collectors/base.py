@@ -8,6 +8,8 @@ from typing import Protocol
 from agent.errors import AgentError
 from agent.host.cgroups import WalkLimits
 from agent.host.paths import HostPaths
+from agent.kube.directory import Pods
+from agent.kube.settings import KubeSettings
 from agent.probes import Probes
 from agent.telemetry.model import Sample, SignalState
 
@@ -51,3 +53,6 @@ class CollectorContext:
     now_unix_ns: Callable[[], int] = time.time_ns
     probes: Probes | None = None
     """The agent's probes; a collector that is given none makes its own."""
+    kube: KubeSettings = field(default_factory=KubeSettings)
+    pods: Pods = field(default_factory=Pods)
+    """Filled by the collector `kube`, for everybody who joins something to a pod."""

@@ -13,7 +13,7 @@ from agent.probelist import ProbeSettings
 from agent.probes import Probes, ProbeStatus
 from agent.telemetry.keys import CGROUP, CONTAINER_ID, PIPE, REASON
 from agent.telemetry.model import Attributes, Buckets, Sample, SignalState
-from agent.telemetry.names import BY_NAME
+from agent.telemetry.names import BY_NAME, POD_KEYS
 from ebpf.reading import Histogram, Reading, Readings
 from ebpf.session import State
 
@@ -102,7 +102,7 @@ class EbpfCollector:
         return found
 
     def _bounded(self, metric: str, series: Mapping[Key, Value]) -> set[Key]:
-        by_cgroup = set(BY_NAME[metric].attributes) <= {CGROUP, CONTAINER_ID}
+        by_cgroup = set(BY_NAME[metric].attributes) <= {CGROUP, CONTAINER_ID, *POD_KEYS}
         busiest = self._busiest.get(metric)
         if busiest is None:
             busiest = self._busiest[metric] = Busiest(MAX_CGROUPS if by_cgroup else MAX_SERIES)

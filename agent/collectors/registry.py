@@ -8,6 +8,7 @@ from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.cpu import CpuCollector
 from agent.collectors.ebpf import EbpfCollector
 from agent.collectors.gpu import GpuCollector
+from agent.collectors.kube import KubeCollector
 from agent.collectors.memory import MemoryCollector
 from agent.collectors.psi import PsiCollector
 
@@ -65,5 +66,12 @@ COLLECTORS: tuple[Entry, ...] = (
         "eBPF probes in the kernel",
         EbpfCollector.METRICS,
         EbpfCollector,
+    ),
+    Entry(
+        "kube",
+        "pods: phase, readiness, restarts, limits, and who uses which GPU",
+        "the kubelet's /pods, its pod-resources socket, /proc/PID/fd",
+        KubeCollector.METRICS,
+        KubeCollector,
     ),
 )

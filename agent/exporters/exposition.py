@@ -19,14 +19,14 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from agent.telemetry.keys import CGROUP
+from agent.telemetry.keys import CGROUP, CONTAINER_NAME, NAMESPACE, POD_NAME
 from agent.telemetry.metric import Kind
 from agent.telemetry.metric import Metric as CatalogueMetric
 from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
 from agent.telemetry.names import BY_NAME
 
 _UNIT_SUFFIX = {"s": "seconds", "By": "bytes", "Cel": "celsius", "W": "watts", "J": "joules"}
-_ALIAS_LABEL = {CGROUP: "id"}
+_ALIAS_LABEL = {CGROUP: "id", POD_NAME: "pod", NAMESPACE: "namespace", CONTAINER_NAME: "container"}
 """cAdvisor's label names for our attributes; others are left out of the alias."""
 _BOUND_EXPONENTS = range(-20, 5)
 """The bounds of a classic histogram, the same for every series: 2^-20 s is about 1 µs."""

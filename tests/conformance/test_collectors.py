@@ -152,7 +152,7 @@ def test_names_are_unique() -> None:
 def test_every_metric_of_a_collector_is_in_the_catalogue() -> None:
     """Collectors emit nothing that the catalogue lacks, and the catalogue has no orphan."""
     claimed = {metric for entry in COLLECTORS for metric in entry.metrics}
-    own = ("signal", "pipe", "enrich", "probe", "ledger", "governor")
+    own = ("signal", "pipe", "enrich", "probe", "ledger", "governor", "kube")
     prefixes = ("process.", *(f"tailcause.{part}." for part in own))
     unclaimed = {m.name for m in METRICS} - claimed
     assert claimed <= set(BY_NAME)

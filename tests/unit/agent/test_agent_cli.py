@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from agent.collectors.registry import COLLECTORS
 from agent.host import processes
 from agent.host.hierarchies import discover
 from agent.host.paths import HostPaths
@@ -144,7 +145,7 @@ async def test_metrics_are_pushed_with_states(until: Until) -> None:
     }
     assert states["cpu"] == "ok"
     assert states["gpu"] == "disabled"
-    assert set(states) == {"cpu", "memory", "psi", "cgroup", "gpu", "ebpf"}
+    assert set(states) == {entry.name for entry in COLLECTORS}
     assert served.values("process.memory.usage")[0].value > 1e6
     assert served.values("system.cpu.time")[0].resource["host.name"] == socket.gethostname()
     assert served.values("system.cpu.time")[0].cumulative
@@ -256,7 +257,7 @@ def test_once_tells_every_signal() -> None:
     ended = command("once", "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     signals = {entry["signal"]: entry for entry in json.loads(ended.stdout)["signals"]}
-    assert set(signals) == {"cpu", "memory", "psi", "cgroup", "gpu", "ebpf"}
+    assert set(signals) == {entry.name for entry in COLLECTORS}
     for entry in signals.values():
         assert bool(entry["samples"]) != bool(entry["reason"])
 

@@ -1,0 +1,1 @@
+"""Kubernetes identity: which pod, container and devices belong together on this node."""

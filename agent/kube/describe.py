@@ -1,0 +1,91 @@
+"""What is known of a pod, as attributes of spans.
+
+Source: OpenTelemetry semantic conventions v1.44, "Kubernetes" and "Container" attributes.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from opentelemetry.proto.resource.v1 import resource_pb2
+
+from agent.kube.directory import Pods
+from agent.kube.model import Member
+from agent.telemetry.keys import (
+    CONTAINER_ID,
+    CONTAINER_NAME,
+    DEPLOYMENT,
+    GPU_IDS,
+    IMAGE_ID,
+    IMAGE_NAME,
+    IMAGE_TAGS,
+    NAMESPACE,
+    NODE_NAME,
+    POD_LABEL_PREFIX,
+    POD_NAME,
+    POD_UID,
+)
+
+OWNER_KEYS = {
+    "DaemonSet": "k8s.daemonset.name",
+    "Job": "k8s.job.name",
+    "ReplicaSet": "k8s.replicaset.name",
+    "StatefulSet": "k8s.statefulset.name",
+}
+
+
+def describe(resource: resource_pb2.Resource, pods: Pods) -> bool:
+    """Add what is known of the pod that a resource names; tell whether it is known.
+
+    A resource names its pod by container id, pod uid, or namespace and name. What it says itself
+    is kept.
+    """
+    if pods.empty:
+        return False
+    said = {pair.key: pair.value.string_value for pair in resource.attributes}
+    member = _named_by(said, pods)
+    if member is None:
+        return False
+    for key, value in _of_member(member, pods):
+        if key not in said and value:
+            _add(resource, key, value)
+    return True
+
+
+def _named_by(said: Mapping[str, str], pods: Pods) -> Member | None:
+    member = pods.member(said.get(CONTAINER_ID, ""), said.get(POD_UID, ""))
+    if member is None and said.get(POD_NAME) and said.get(NAMESPACE):
+        pod = pods.named(said[NAMESPACE], said[POD_NAME])
+        member = Member(pod) if pod and said.get(POD_UID, pod.uid) == pod.uid else None
+    if member is None or member.container is not None:
+        return member
+    container = member.pod.container(said.get(CONTAINER_NAME, ""))
+    return Member(member.pod, container) if container else member
+
+
+def _of_member(member: Member, pods: Pods) -> Iterator[tuple[str, str | tuple[str, ...]]]:
+    pod, container = member.pod, member.container
+    yield POD_UID, pod.uid
+    yield POD_NAME, pod.name
+    yield NAMESPACE, pod.namespace
+    yield NODE_NAME, pod.node
+    if pod.owner.kind in OWNER_KEYS:
+        yield OWNER_KEYS[pod.owner.kind], pod.owner.name
+    yield DEPLOYMENT, pod.owner.deployment
+    for key, value in pod.labels.items():
+        yield f"{POD_LABEL_PREFIX}{key}", value
+    yield GPU_IDS, pods.devices_of(member)
+    if container is not None:
+        yield CONTAINER_NAME, container.name
+        yield CONTAINER_ID, container.id
+        yield IMAGE_NAME, container.image.name
+        yield IMAGE_TAGS, (container.image.tag,) if container.image.tag else ()
+        yield IMAGE_ID, container.image.id
+
+
+def _add(resource: resource_pb2.Resource, key: str, value: str | tuple[str, ...]) -> None:
+    pair = resource.attributes.add()
+    pair.key = key
+    if isinstance(value, str):
+        pair.value.string_value = value
+        return
+    for one in value:
+        pair.value.array_value.values.add().string_value = one
