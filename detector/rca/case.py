@@ -93,6 +93,16 @@ class Case:
         root = next(span for span in trace if span.span_id == request.span_id)
         return request_ledger(root, trace, self._step_ledgers)
 
+    def usual(self, step_s: float) -> Interval:
+        """Return `before` up to one window and one reading ahead of the onset, for counters read every `step_s`.
+
+        The onset is the edge of a window, so what set it off came up to a window earlier, and a reading shows it up to
+        `step_s` later: readings in between are of the new state. At most the later half of `before` is left out.
+        """
+        before = self.before
+        guarded_s = before.end_s - self.snapshot.incident.window_s - step_s
+        return Interval(before.start_s, max(guarded_s, (before.start_s + before.end_s) / 2))
+
     @cached_property
     def busy_before(self) -> float:
         """Part of wall time (0..1) before the onset in which requests were in flight."""

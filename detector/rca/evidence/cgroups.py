@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agent.telemetry import keys
-from detector.rca.case import Case, Interval
+from detector.rca.case import Case
 from detector.rca.counters import Track
 
 THROTTLED = "tailcause.cgroup.cpu.cfs.throttled_time"
@@ -18,7 +18,7 @@ AGGRESSOR = "tailcause.aggressor.path"
 
 @dataclass(frozen=True)
 class Fractions:
-    """A rate before and since the onset; None where nothing was observed."""
+    """A figure before and since the onset; None where nothing was observed."""
 
     before: float | None
     since: float | None
@@ -40,10 +40,16 @@ def rates(case: Case, metric: str, labels: dict[str, str]) -> Fractions | None:
         return None
     since = track.rate(case.since.start_s, case.since.end_s)
     return Fractions(
-        track.rate(case.before.start_s, case.before.end_s),
+        rate_before(case, track),
         since,
         (since or 0.0) * track.step_s / case.since.length_s,
     )
+
+
+def rate_before(case: Case, track: Track) -> float | None:
+    """Return growth per second of a counter while all was as usual."""
+    usual = case.usual(track.step_s)
+    return track.rate(usual.start_s, usual.end_s)
 
 
 def pressure(case: Case, cgroup: str, resource: str) -> Fractions | None:
@@ -72,9 +78,7 @@ def throttled(case: Case, cgroup: str) -> Fractions | None:
 def waits_on(case: Case) -> list[tuple[dict[str, str], Track]]:
     """Return whom the service waited for, by series; empty unless the scheduler probe ran before the onset too."""
     tracks = case.counters.find(WAIT_ON, case.here({keys.CGROUP: case.cgroup}))
-    known = any(
-        track.rate(case.before.start_s, case.before.end_s) is not None for _, track in tracks
-    )
+    known = any(rate_before(case, track) is not None for _, track in tracks)
     return tracks if known else []
 
 
@@ -93,16 +97,24 @@ def most_throttled(case: Case) -> tuple[str, Fractions] | None:
     return max(found, key=lambda one: one[1].growth) if found else None
 
 
-def increase(case: Case, metric: str, cgroup: str, within: Interval) -> float | None:
-    """Return the growth of a cgroup's counter within an interval; None when not observed."""
+def increase(case: Case, metric: str, cgroup: str) -> Fractions:
+    """Return the growth of a cgroup's counter while all was as usual and since the onset; None where not observed."""
     track = case.counters.one(metric, case.here({keys.CGROUP: cgroup}))
-    return None if track is None else track.increase(within.start_s, within.end_s)
+    if track is None:
+        return Fractions(None, None)
+    usual, since = case.usual(track.step_s), case.since
+    return Fractions(
+        track.increase(usual.start_s, usual.end_s), track.increase(since.start_s, since.end_s)
+    )
 
 
-def limit_cpus(case: Case, cgroup: str, within: Interval) -> float | None:
-    """Return the CPU limit of a cgroup within an interval, in CPUs; None without one."""
+def limit_cpus(case: Case, cgroup: str) -> Fractions:
+    """Return the CPU limit of a cgroup as usual and since the onset, in CPUs; None without one."""
     track = case.counters.one(CPU_LIMIT, case.here({keys.CGROUP: cgroup}))
-    return None if track is None else track.mean(within.start_s, within.end_s)
+    if track is None:
+        return Fractions(None, None)
+    usual, since = case.usual(track.step_s), case.since
+    return Fractions(track.mean(usual.start_s, usual.end_s), track.mean(since.start_s, since.end_s))
 
 
 def lineage(cgroup: str) -> list[str]:

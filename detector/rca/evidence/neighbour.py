@@ -64,7 +64,7 @@ def _aggressors(case: Case) -> list[_Aggressor]:
         if since is None:
             continue
         # a pair that is new since the onset has no history, because there was nothing to count
-        before = track.rate(case.before.start_s, case.before.end_s) or 0.0
+        before = cgroups.rate_before(case, track) or 0.0
         error = since * track.step_s / case.since.length_s
         found.append(_Aggressor(labels.get(cgroups.AGGRESSOR, "other"), before, since, error))
     return sorted(found, key=lambda one: (-one.growth, one.cgroup))
@@ -120,7 +120,7 @@ def _cleared(case: Case, own: set[str], hostile: set[str]) -> tuple[Evidence, ..
     for labels, track in case.counters.find(cgroups.CPU_TIME, case.here({})):
         other = labels.get(keys.CGROUP, "")
         since = track.rate(case.since.start_s, case.since.end_s)
-        before = track.rate(case.before.start_s, case.before.end_s) or 0.0
+        before = cgroups.rate_before(case, track) or 0.0
         inside = any(
             one == other or one.startswith(other.rstrip("/") + "/") for one in hostile | own
         )

@@ -146,7 +146,7 @@ def _host_busy(case: Case) -> tuple[float, float] | None:
     for labels, track in tracks:
         if labels.get(keys.CPU_MODE) in {"idle", "iowait"}:
             continue
-        old = track.rate(case.before.start_s, case.before.end_s)
+        old = cgroups.rate_before(case, track)
         new = track.rate(case.since.start_s, case.since.end_s)
         if old is None or new is None:
             return None

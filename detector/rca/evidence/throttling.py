@@ -2,7 +2,7 @@
 
 from agent.telemetry import keys
 from detector.model import Evidence, Verdict
-from detector.rca.case import Case, Interval
+from detector.rca.case import Case
 from detector.rca.evidence import cgroups
 from detector.rca.hypothesis import Finding, Hypothesis, Stall
 
@@ -55,7 +55,7 @@ class Throttling:
         self, case: Case, cgroup: str, fractions: cgroups.Fractions
     ) -> tuple[Evidence, ...]:
         labels = f'{{{keys.CGROUP}="{cgroup}"}}'
-        seconds = cgroups.increase(case, cgroups.THROTTLED, cgroup, case.since)
+        seconds = cgroups.increase(case, cgroups.THROTTLED, cgroup).since
         before_rate = cgroups.rates(case, cgroups.THROTTLED, {keys.CGROUP: cgroup})
         usual = (
             before_rate.before * case.since.length_s
@@ -80,24 +80,21 @@ class Throttling:
                 "1",
             ),
         ]
-        hit = _periods_hit(case, cgroup, case.since)
-        if hit is not None:
+        hit = _periods_hit(case, cgroup)
+        if hit.since is not None:
             query = f"increase({cgroups.THROTTLED_PERIODS}{labels}) / increase({cgroups.PERIODS}{labels})"
             statement = "part of CFS periods that ran out of quota"
-            usual_hit = _periods_hit(case, cgroup, case.before)
-            found.append(Evidence(SOURCE, statement, query, hit, usual_hit, "1"))
-        limit = cgroups.limit_cpus(case, cgroup, case.since)
-        if limit is not None:
-            before = cgroups.limit_cpus(case, cgroup, case.before)
-            known = cgroups.increase(case, cgroups.CPU_TIME, cgroup, case.before) is not None
+            found.append(Evidence(SOURCE, statement, query, hit.since, hit.before, "1"))
+        limit = cgroups.limit_cpus(case, cgroup)
+        if limit.since is not None:
+            known = cgroups.increase(case, cgroups.CPU_TIME, cgroup).before is not None
             statement = (
                 "CPU limit; before the onset it had none"
-                if before is None and known
+                if limit.before is None and known
                 else "CPU limit"
             )
-            found.append(
-                Evidence(SOURCE, statement, f"{cgroups.CPU_LIMIT}{labels}", limit, before, "{cpu}")
-            )
+            query = f"{cgroups.CPU_LIMIT}{labels}"
+            found.append(Evidence(SOURCE, statement, query, limit.since, limit.before, "{cpu}"))
         return tuple(found)
 
     def _bystanders(self, case: Case, cgroup: str) -> tuple[Evidence, ...]:
@@ -114,7 +111,7 @@ class Throttling:
                 or seconds / case.since.length_s < MIN_FRACTION
             ):
                 continue
-            before = track.rate(case.before.start_s, case.before.end_s)
+            before = cgroups.rate_before(case, track)
             usual = None if before is None else before * case.since.length_s
             query = f'increase({cgroups.THROTTLED}{{{keys.CGROUP}="{other}"}})'
             statement = f"{other} is throttled too, but serves none of the slow requests"
@@ -123,11 +120,15 @@ class Throttling:
         return tuple(found[:3]) if cgroup else ()
 
 
-def _periods_hit(case: Case, cgroup: str, within: Interval) -> float | None:
+def _periods_hit(case: Case, cgroup: str) -> cgroups.Fractions:
     """Return the part of CFS periods that ran out of quota; 0 when none elapsed, as without a limit."""
-    periods = cgroups.increase(case, cgroups.PERIODS, cgroup, within)
-    hit = cgroups.increase(case, cgroups.THROTTLED_PERIODS, cgroup, within)
-    if periods is None or hit is None:
+    periods = cgroups.increase(case, cgroups.PERIODS, cgroup)
+    hit = cgroups.increase(case, cgroups.THROTTLED_PERIODS, cgroup)
+    return cgroups.Fractions(_part(hit.before, periods.before), _part(hit.since, periods.since))
+
+
+def _part(hit: float | None, periods: float | None) -> float | None:
+    if hit is None or periods is None:
         return None
     return hit / periods if periods > 0 else 0.0
 
