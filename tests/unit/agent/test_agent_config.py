@@ -121,6 +121,7 @@ def test_no_ebpf_and_disable_mean_the_same() -> None:
     [
         ("ebpf_probes", "shed", "no probe 'shed'; did you mean 'sched'"),
         ("ebpf_own_budget", "3", "ebpf_own_budget must be a share"),
+        ("ebpf_memory_budget", "0", "ebpf_memory_budget must be megabytes"),
     ],
 )
 def test_wrong_probe_settings_are_told(key: str, value: str, told: str) -> None:

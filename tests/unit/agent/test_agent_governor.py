@@ -5,10 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import pytest
 from pytest import approx  # noqa: PT013  reads better in comparisons
 
+from agent import kernelside
 from agent.budget import Budget, Cost
+from agent.config import Config
+from agent.enrich import Enricher
 from agent.governor import Governor, Meters
+from agent.host.hierarchies import Hierarchies
 from agent.probecost import CostBook
 from agent.probes import Spell
 
@@ -325,6 +330,17 @@ def test_memory_is_exported() -> None:
     assert found["tailcause.governor.memory",] == 55e6
     assert found["tailcause.probe.memory", "sched"] == 5_000_000
     assert ("tailcause.probe.memory", "tcp") not in found
+
+
+@pytest.mark.parametrize(("interval_s", "look_s"), [(1.0, 5.0), (15.0, 15.0)])
+def test_looks_come_no_more_often_than_readings(interval_s: float, look_s: float) -> None:
+    """An agent that reads its probes every 15 s has nothing new to look at in between."""
+    config = Config(interval=interval_s, ebpf_memory_budget=64)
+    nowhere = Hierarchies(())
+    enricher = Enricher(config.paths, nowhere, "node-1")
+    budget = kernelside.build(config, enricher, nowhere).governor.budget
+    assert budget.look_s == look_s
+    assert budget.memory_bytes == 64e6
 
 
 def test_restored_probe_counts_from_its_new_start() -> None:
