@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice, permutations
 from pathlib import Path
 
 from ebpf.libbpf import Library
@@ -34,8 +35,10 @@ from tests.bench.ebpf_end_to_end import (
     slowdown,
     workload_events,
 )
+from tests.bench.ebpf_workload import workload_slowdown
 from tests.bench.paired import Estimate, estimate, of_values
 from tests.bench.peers import Pipe, missing
+from tests.bench.rows import Row, table
 from tests.support.probe_session import why_no_probes
 
 CPU = max(os.sched_getaffinity(0))
@@ -56,26 +59,16 @@ class Effort:
     reads: int
     spans: int
     workload_s: float
+    workload_pairs: int
+    requests: int
 
 
-FULL = Effort(rounds=15, pairs=60, loops=50_000, reads=997, spans=4999, workload_s=10.0)
-QUICK = Effort(rounds=5, pairs=30, loops=30_000, reads=499, spans=4999, workload_s=5.0)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    key: str
-    what: str
-    unit: str
-    value: Estimate
-    budget: float | None = None
-
-    @property
-    def missed(self) -> bool:
-        """Whether the median is over the budget."""
-        return self.budget is not None and not self.value.median <= self.budget
+FULL = Effort(
+    rounds=18, pairs=60, loops=50_000, reads=997, spans=4999, workload_s=10.0, workload_pairs=24, requests=40
+)  # fmt: skip
+QUICK = Effort(
+    rounds=6, pairs=30, loops=30_000, reads=499, spans=4999, workload_s=5.0, workload_pairs=6, requests=20
+)  # fmt: skip
 
 
 def per_event(effort: Effort, library: Library) -> list[Row]:
@@ -98,7 +91,7 @@ def per_event(effort: Effort, library: Library) -> list[Row]:
 
 
 def block_io(effort: Effort, library: Library, folder: Path) -> list[Row]:
-    """Measure the block I/O probe and biolatency in turns."""
+    """Measure the block I/O probe and biolatency in turns, on the same reads, and our probe once more as a control."""
     path = folder / "disk"
     path.write_bytes(os.urandom(DISK_MB << 20))
     with path.open("rb") as file:
@@ -106,13 +99,19 @@ def block_io(effort: Effort, library: Library, folder: Path) -> list[Row]:
     reads = DirectReads(path, effort.reads)
     rounds = interleaved(
         effort.rounds,
-        {"ours": lambda: block_io_ns(reads), "peer": lambda: biolatency_ns(reads, library)},
+        {
+            "ours": lambda: block_io_ns(reads),
+            "peer": lambda: biolatency_ns(reads, library),
+            "again": lambda: block_io_ns(reads),
+        },
     )
     ratio = estimate(rounds, lambda some: middle(some, "ours") / middle(some, "peer"))
+    control = estimate(rounds, lambda some: middle(some, "again") / middle(some, "ours"))
     return [
         Row("blkio_ns", "block request", "ns", of_values([r["ours"] for r in rounds])),
         Row("biolatency_ns", "biolatency", "ns", of_values([r["peer"] for r in rounds])),
         Row("blkio_ratio", "block request over biolatency", "", ratio, 1.0),
+        Row("blkio_control", "block request over itself (A/A control)", "", control),
     ]
 
 
@@ -148,14 +147,21 @@ def workload(effort: Effort, so_far: Mapping[str, Estimate]) -> tuple[Row, Workl
     return Row("workload_pct", "CPU time of the served model", "%", lost, 1.0), events
 
 
+def workload_paired(effort: Effort) -> list[Row]:
+    """Measure what the served model's requests cost it with all probes, beside the same without."""
+    said = workload_slowdown(effort.workload_pairs, effort.requests)
+    ours, control = said.ours.scaled(100), said.control.scaled(100)
+    return [
+        Row("served_pct", "CPU time of its requests, paired runs", "%", ours, 1.0, control),
+        Row("served_control_pct", "the same by nothing (A/A control)", "%", control),
+    ]
+
+
 def interleaved(count: int, turns: Mapping[str, Callable[[], float]]) -> list[dict[str, float]]:
-    """Take turns, in another order each round."""
-    source = random.Random(count)
-    rounds = []
-    for _ in range(count):
-        order = source.sample(list(turns), len(turns))
-        rounds.append({name: turns[name]() for name in order})
-    return rounds
+    """Take turns, in every order equally often as far as the count allows."""
+    orders = list(permutations(turns))
+    random.Random(count).shuffle(orders)
+    return [{name: turns[name]() for name in order} for order in islice(cycle(orders), count)]
 
 
 def middle(rounds: Sequence[Mapping[str, float]], name: str) -> float:
@@ -181,20 +187,7 @@ def measure(effort: Effort) -> list[Row]:
         f"the served model: {events.switches_per_s:.0f} switches and {events.spans_per_s:.0f} spans"
         f" a second, {events.cpu_share:.2f} CPU"
     )
-    return [*rows, row]
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Lay the rows out: median, 95 % interval, budget."""
-    lines = [f"{'':36} {'median':>9} {'95 % interval':>21} {'budget':>9}"]
-    for row in rows:
-        value = row.value
-        budget = "" if row.budget is None else f"{row.budget:g}"
-        mark = "  MISSED" if row.missed else ""
-        what = f"{row.what}, {row.unit}" if row.unit else row.what
-        interval = f"{value.low:.3g} … {value.high:.3g}"
-        lines.append(f"{what:36} {value.median:>9.3g} {interval:>21} {budget:>9}{mark}")
-    return "\n".join(lines)
+    return [*rows, row, *workload_paired(effort)]
 
 
 def say(text: str) -> None:

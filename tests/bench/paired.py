@@ -39,3 +39,19 @@ def estimate(rounds: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> 
 def of_values(values: Sequence[float]) -> Estimate:
     """Return the median of some values with its interval."""
     return estimate(values, median)
+
+
+def noise(control: Estimate) -> float:
+    """Return the largest effect that nothing at all may seem to have."""
+    return max(abs(control.low), abs(control.high))
+
+
+def over(value: Estimate, budget: float, control: Estimate | None = None) -> bool:
+    """Tell whether a budget is missed.
+
+    Without a control when the median is above it. With one when the whole interval is, or when the median is and the
+    control's interval excludes an effect of that size; else this machine's noise decides nothing.
+    """
+    if control is None:
+        return not value.median <= budget
+    return value.low > budget or not (value.median <= budget or noise(control) >= value.median)
