@@ -57,7 +57,7 @@ install_optional_packages() {
     command -v dpkg-query >/dev/null || return 0
     local packages=(clang libbpf-dev) missing
     if [[ ,$extras, == *,dev,* ]]; then # the tests' peers, tools and second kernel
-        packages+=(bpftool busybox-static clang-format e2fsprogs iproute2 kmod libbpf-tools libcap2-bin
+        packages+=(bpftool busybox-static clang-format e2fsprogs gcc iproute2 kmod libbpf-tools libcap2-bin
             linux-headers-amd64 linux-perf nftables python3-bpfcc qemu-system-x86)
     fi
     read -ra missing <<<"$(missing_of "${packages[@]}")"

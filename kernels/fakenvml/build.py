@@ -63,6 +63,11 @@ def library(hide: Iterable[str] = (), flags: Sequence[str] = (), cache: Path | N
     return build_once(folder / NAME, lambda path: _compile(path, hidden, flags))
 
 
+def find_compiler() -> str | None:
+    """Return a C compiler, if there is one."""
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
 def _digest(hidden: Sequence[str], flags: Sequence[str]) -> str:
     total = hashlib.sha256(repr((platform.machine(), hidden, tuple(flags))).encode())
     for path in [*sorted(SOURCES.glob("*.[ch]")), Path(__file__)]:
@@ -71,7 +76,7 @@ def _digest(hidden: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _compile(path: Path, hidden: Sequence[str], flags: Sequence[str]) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = find_compiler()
     if compiler is None:
         raise FakeNvmlError("no C compiler: apt-get install gcc (or clang)")
     script = path.with_suffix(".map")

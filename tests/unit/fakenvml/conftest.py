@@ -1,6 +1,5 @@
 """The fake NVML, compiled, and processes that use it."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.support.nvml_session import NvmlSession
 @pytest.fixture(scope="session")
 def nvml_library() -> Path:
     """Compile the library, or skip where nothing can."""
-    if shutil.which("cc") is None:
+    if build.find_compiler() is None:
         pytest.skip("needs a C compiler")
     return build.library()
 
