@@ -14,8 +14,9 @@ import msgspec
 from agent.collectors.registry import COLLECTORS
 from agent.duration import parse_duration_s
 from agent.errors import ConfigError
-from agent.host.cgroups import WalkLimits
+from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
+from agent.host.selection import DISK_EXCLUDE, EVERYTHING, NETWORK_EXCLUDE, Selection
 from agent.kube.settings import KubeletAccess, KubeSettings
 from agent.probelist import ProbeSettings, known
 
@@ -40,6 +41,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path_cgroup: str = str(DEFAULT_CGROUP)
     cgroup_depth: int = 16
     cgroup_count: int = 1000
+    cgroup_match: tuple[str, ...] = EVERYTHING
+    disk_exclude: tuple[str, ...] = DISK_EXCLUDE
+    network_exclude: tuple[str, ...] = NETWORK_EXCLUDE
+    process_names: tuple[str, ...] = ()
     log_level: str = "info"
     ebpf_enabled: bool = True
     ebpf_probes: tuple[str, ...] = ()
@@ -73,6 +78,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WalkLimits(self.cgroup_depth, self.cgroup_count)
 
     @property
+    def selection(self) -> Selection:
+        """Return which disks, interfaces, cgroups and processes are read."""
+        return Selection(
+            self.disk_exclude, self.network_exclude, self.cgroup_match, self.process_names
+        )
+
+    @property
     def probes(self) -> ProbeSettings:
         """Return what is said of the eBPF probes."""
         enabled = self.ebpf_enabled and "ebpf" not in self.disable
@@ -96,7 +108,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DURATIONS = ("interval", "export_interval", "deadline")
 URLS = ("forward", "export", "kubelet")
 PORTS = ("otlp_port", "metrics_port")
-LISTS = ("disable", "ebpf_probes", "ebpf_watch", "ebpf_serving", "kube_labels")
+LISTS = (
+    "disable",
+    "cgroup_match",
+    "disk_exclude",
+    "network_exclude",
+    "process_names",
+    "ebpf_probes",
+    "ebpf_watch",
+    "ebpf_serving",
+    "kube_labels",
+)
 SHARES = ("ebpf_own_budget", "ebpf_imposed_budget")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 

@@ -60,6 +60,8 @@ class Supervisor:
             config.paths,
             config.walk_limits,
             probes=self._kernel.probes,
+            selection=config.selection,
+            serving_pids=enricher.recent_pids,
             kube=config.kube,
             pods=pods,
         )

@@ -27,7 +27,13 @@ class Surveyed:
 
 async def survey(config: Config, rounds: int, probes: Probes) -> list[Surveyed]:
     """Collect every signal some times, one after the other; disabled ones come last."""
-    context = CollectorContext(config.paths, config.walk_limits, probes=probes, kube=config.kube)
+    context = CollectorContext(
+        config.paths,
+        config.walk_limits,
+        probes=probes,
+        selection=config.selection,
+        kube=config.kube,
+    )
     every = watches(context, config.deadline)
     on = [await _one(w, rounds) for w in every if w.entry.name not in config.disable]
     return on + [_disabled(w) for w in every if w.entry.name in config.disable]

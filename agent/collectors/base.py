@@ -1,13 +1,14 @@
 """What a collector is, and the three things it can come back with."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.errors import AgentError
-from agent.host.cgroups import WalkLimits
+from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import HostPaths
+from agent.host.selection import Selection
 from agent.kube.directory import Pods
 from agent.kube.settings import KubeSettings
 from agent.probes import Probes
@@ -49,10 +50,15 @@ class CollectorContext:
 
     paths: HostPaths = field(default_factory=HostPaths)
     walk_limits: WalkLimits = field(default_factory=WalkLimits)
-    max_open_files: int = 1024
+    max_open_files: int = 2048
     now_unix_ns: Callable[[], int] = time.time_ns
     probes: Probes | None = None
     """The agent's probes; a collector that is given none makes its own."""
+    selection: Selection = field(default_factory=Selection)
+    serving_pids: Callable[[], Iterable[int]] = tuple
+    """Processes that send spans, the latest first."""
+    gpu_pids: Callable[[], Iterable[int]] = tuple
+    """Processes that use a GPU."""
     kube: KubeSettings = field(default_factory=KubeSettings)
     pods: Pods = field(default_factory=Pods)
     """Filled by the collector `kube`, for everybody who joins something to a pod."""

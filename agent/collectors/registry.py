@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from agent.collectors.base import Collector, CollectorContext
 from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.cpu import CpuCollector
+from agent.collectors.disk import DiskCollector
 from agent.collectors.ebpf import EbpfCollector
 from agent.collectors.gpu import GpuCollector
 from agent.collectors.kube import KubeCollector
 from agent.collectors.memory import MemoryCollector
+from agent.collectors.network import NetworkCollector
+from agent.collectors.process import ProcessCollector
 from agent.collectors.psi import PsiCollector
 
 
@@ -27,17 +30,31 @@ class Entry:
 COLLECTORS: tuple[Entry, ...] = (
     Entry(
         "cpu",
-        "CPU time and load of the host",
-        "/proc/stat, /proc/loadavg",
+        "CPU time, clocks and load of the host",
+        "/proc/stat, /proc/loadavg, cpufreq",
         CpuCollector.METRICS,
         CpuCollector,
     ),
     Entry(
         "memory",
-        "memory and major page faults of the host",
+        "memory, swap and page faults of the host",
         "/proc/meminfo, /proc/vmstat",
         MemoryCollector.METRICS,
         MemoryCollector,
+    ),
+    Entry(
+        "disk",
+        "bytes, requests and busy time of every disk",
+        "/proc/diskstats",
+        DiskCollector.METRICS,
+        DiskCollector,
+    ),
+    Entry(
+        "network",
+        "bytes, packets, errors and drops of every network interface",
+        "/proc/net/dev",
+        NetworkCollector.METRICS,
+        NetworkCollector,
     ),
     Entry(
         "psi",
@@ -48,10 +65,17 @@ COLLECTORS: tuple[Entry, ...] = (
     ),
     Entry(
         "cgroup",
-        "CPU, throttling, memory and pressure of every cgroup",
+        "CPU, throttling, memory, I/O and pressure of every cgroup",
         "cgroup v1 and v2 trees",
         CgroupCollector.METRICS,
         CgroupCollector,
+    ),
+    Entry(
+        "process",
+        "CPU, memory, faults and files of processes that send spans or use a GPU",
+        "/proc/PID",
+        ProcessCollector.METRICS,
+        ProcessCollector,
     ),
     Entry(
         "gpu",

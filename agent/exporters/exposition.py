@@ -25,7 +25,14 @@ from agent.telemetry.metric import Metric as CatalogueMetric
 from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
 from agent.telemetry.names import BY_NAME
 
-_UNIT_SUFFIX = {"s": "seconds", "By": "bytes", "Cel": "celsius", "W": "watts", "J": "joules"}
+_UNIT_SUFFIX = {
+    "s": "seconds",
+    "By": "bytes",
+    "Cel": "celsius",
+    "W": "watts",
+    "J": "joules",
+    "Hz": "hertz",
+}
 _ALIAS_LABEL = {CGROUP: "id", POD_NAME: "pod", NAMESPACE: "namespace", CONTAINER_NAME: "container"}
 """cAdvisor's label names for our attributes; others are left out of the alias."""
 _BOUND_EXPONENTS = range(-20, 5)

@@ -1,63 +1,102 @@
 """Reading small kernel files again and again, cheaply."""
 
+import errno
 import os
-from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 _READ_BYTES = 1 << 16
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_Parsed = TypeVar("_Parsed")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that stays open; what it held last, and what that was parsed to."""
+
+    descriptor: int
+    content: bytes
+    parsed: object = None
 
 
 class KernelFiles:
     """Keeps descriptors of hot files open and rereads them by `pread`, at most `max_open` of them.
 
-    A fresh open costs about four times as much as a read; past the bound the least recently used
-    descriptor is closed. Not thread-safe.
+    A fresh open costs about four times as much as a read. Past the bound files are opened for each read: whoever was
+    first keeps its descriptor, because the files are read in turn, and closing the oldest would close every one just
+    before it is needed. Not thread-safe.
     """
 
     def __init__(self, max_open: int = 1024) -> None:
         self._max_open = max_open
-        self._descriptors: OrderedDict[str, int] = OrderedDict()
+        self._open_files: dict[str, _Open] = {}
 
     def __len__(self) -> int:
-        return len(self._descriptors)
+        return len(self._open_files)
 
-    def read(self, path: str) -> str:
-        """Return a file's text; raises OSError as `open` does, also once the file is gone."""
-        descriptor = self._descriptors.get(path)
-        if descriptor is None:
-            return self._read_new(path)
+    def read(self, path: str, *, keep: bool = True) -> str:
+        """Return a file's text; raises OSError as `open` does, also once the file is gone.
+
+        `keep` says whether the file is read so often that its descriptor is worth keeping.
+        """
+        return self.parsed(path, str, keep=keep)
+
+    def parsed(self, path: str, parse: Callable[[str], _Parsed], *, keep: bool = True) -> _Parsed:
+        """Return what `parse` makes of a file's text; raises what it raises, and OSError.
+
+        A text that has not changed is not parsed again (most cgroups are idle), so what comes back must not be
+        written to. One path goes with one parser.
+        """
+        known = self._open_files.get(path)
+        if known is None:
+            return self._parsed_new(path, parse, keep)
         try:
-            text = os.pread(descriptor, _READ_BYTES, 0).decode()
+            content = os.pread(known.descriptor, _READ_BYTES, 0)
         except OSError:  # the cgroup of that name was removed, and maybe made again
             self.forget(path)
-            return self._read_new(path)
-        self._descriptors.move_to_end(path)
-        return text
+            return self._parsed_new(path, parse, keep)
+        if content != known.content or known.parsed is None:
+            known.parsed = parse(content.decode())
+            known.content = content
+        return known.parsed  # type: ignore[return-value]  # of the path's own parser
 
-    def _read_new(self, path: str) -> str:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def _parsed_new(self, path: str, parse: Callable[[str], _Parsed], keep: bool) -> _Parsed:
+        descriptor = self._open(path)
+        kept = False
         try:
-            text = os.pread(descriptor, _READ_BYTES, 0).decode()
-        except OSError:
-            os.close(descriptor)
-            raise
-        self._descriptors[path] = descriptor
-        if len(self._descriptors) > self._max_open:
-            _, oldest = self._descriptors.popitem(last=False)
-            os.close(oldest)
-        return text
+            content = os.pread(descriptor, _READ_BYTES, 0)
+            kept = keep and len(self._open_files) < self._max_open
+        finally:
+            if not kept:
+                os.close(descriptor)
+        if kept:
+            self._open_files[path] = _Open(descriptor, content)
+        return parse(content.decode())
+
+    def _open(self, path: str) -> int:
+        """Open a file; where this process is out of descriptors, it keeps fewer from now on."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as exc:
+            if exc.errno not in _OUT_OF_DESCRIPTORS or not self._open_files:
+                raise
+        self._max_open = len(self._open_files) // 2
+        while len(self._open_files) > self._max_open:
+            os.close(self._open_files.popitem()[1].descriptor)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def forget(self, path: str) -> None:
         """Close a file's descriptor, if it is open."""
-        descriptor = self._descriptors.pop(path, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        known = self._open_files.pop(path, None)
+        if known is not None:
+            os.close(known.descriptor)
 
     def close(self) -> None:
         """Close every descriptor."""
-        while self._descriptors:
-            _, descriptor = self._descriptors.popitem()
-            os.close(descriptor)
+        while self._open_files:
+            os.close(self._open_files.popitem()[1].descriptor)
 
 
 def read_text(path: Path) -> str:

@@ -20,8 +20,17 @@ class HostPaths:
 
         `self` in a procfs that is mounted from elsewhere would be the agent in its own container.
         """
-        owner = "self" if self.procfs == DEFAULT_PROCFS else "1"
-        return self.procfs / owner / "mountinfo"
+        return self.procfs / self.owner / "mountinfo"
+
+    @property
+    def owner(self) -> str:
+        """Return the process of procfs whose mounts and network are the host's."""
+        return "self" if self.procfs == DEFAULT_PROCFS else "1"
+
+    @property
+    def sysfs(self) -> Path:
+        """Return where sysfs is: beside procfs, as on the host itself (`/host/proc` and `/host/sys`)."""
+        return self.procfs.parent / "sys"
 
     def mounted(self, mount_point: str) -> Path:
         """Return where a cgroup mount of the host is to be found from here."""

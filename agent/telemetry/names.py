@@ -7,7 +7,7 @@ own prefix `tailcause.`. Units are UCUM. The tables are in `agent.telemetry.cata
 
 import msgspec
 
-from agent.telemetry.catalogue import agent, cgroup, gpu, kernel, kube, system
+from agent.telemetry.catalogue import agent, cgroup, gpu, kernel, kube, process, system
 from agent.telemetry.keys import CONTAINER_ID, CONTAINER_NAME, HW_ID, NAMESPACE, POD_NAME, POD_UID
 from agent.telemetry.metric import Metric
 
@@ -26,6 +26,7 @@ def _with_pod(metric: Metric) -> Metric:
 _TABLES: tuple[Metric, ...] = (
     *system.METRICS,
     *cgroup.METRICS,
+    *process.METRICS,
     *gpu.METRICS,
     *kernel.METRICS,
     *agent.METRICS,

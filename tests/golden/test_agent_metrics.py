@@ -14,7 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.collectors.base import CollectorContext
 from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.cpu import CpuCollector
+from agent.collectors.disk import DiskCollector
 from agent.collectors.memory import MemoryCollector
+from agent.collectors.network import NetworkCollector
+from agent.collectors.process import ProcessCollector
 from agent.collectors.psi import PsiCollector
 from agent.exporters.exposition import prometheus_name, render
 from agent.host.paths import HostPaths
@@ -25,15 +28,27 @@ from agent.telemetry.names import METRICS
 HERE = Path(__file__).parent / "agent"
 HOST = Path(__file__).parents[1] / "fixtures" / "host" / "hybrid"
 NOW = 1_796_109_000_000_000_000
+BUILDERS = (
+    CpuCollector,
+    MemoryCollector,
+    DiskCollector,
+    NetworkCollector,
+    PsiCollector,
+    CgroupCollector,
+    ProcessCollector,
+)
 RESOURCE = {"service.name": "tailcause-agent", "host.name": 'node-"1"'}
 
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
     """Return all samples of the hybrid fixture host at a standing clock."""
-    context = CollectorContext(HostPaths(HOST / "proc", HOST / "cgroup"), now_unix_ns=lambda: NOW)
-    builders = (CpuCollector, MemoryCollector, PsiCollector, CgroupCollector)
-    return [sample for build in builders for sample in build(context).collect()]
+    context = CollectorContext(
+        HostPaths(HOST / "proc", HOST / "cgroup"),
+        now_unix_ns=lambda: NOW,
+        serving_pids=lambda: (4242,),
+    )
+    return [sample for build in BUILDERS for sample in build(context).collect()]
 
 
 def check(name: str, actual: str) -> None:
@@ -79,6 +94,33 @@ def test_aliases_carry_cadvisor_labels(samples: list[Sample]) -> None:
         if line.startswith('container_cpu_cfs_throttled_seconds_total{id="/docker/')
     ]
     assert line.endswith(" 32.43")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ('node_disk_read_bytes_total{device="vda"}', 4588402 * 512),
+        ('node_disk_writes_completed_total{device="nvme0n1"}', 2560),
+        ('node_disk_io_time_seconds_total{device="vda"}', 7.952),
+        ('node_network_receive_drop_total{device="eth0"}', 5),
+        ("node_memory_MemFree_bytes", 22292968 * 1024),
+        ("node_pressure_io_stalled_seconds_total", 3.856416),
+        ("node_pressure_cpu_waiting_seconds_total", 9.350262),
+        ('container_pressure_cpu_stalled_seconds_total{id="/docker/ID"}', 31.99),
+        ('container_pressure_memory_waiting_seconds_total{id="/docker/ID"}', 0.0015),
+        ('container_fs_reads_bytes_total{device="vda",id="/docker/ID"}', 78643200),
+        ('container_fs_writes_total{device="vda",id="/docker/ID"}', 16),
+        ('container_memory_rss{id="/docker/ID"}', 121634816),
+        ('container_threads{id="/docker/ID"}', 6),
+        ('container_cpu_user_seconds_total{id="/docker/ID"}', 100),
+    ],
+)
+def test_dashboards_find_their_series(samples: list[Sample], line: str, value: float) -> None:
+    """The names and labels of node_exporter and cAdvisor carry the values of their directions and states."""
+    container = "4f1c0d9a8b7e6f5d4c3b2a1908f7e6d5c4b3a29180f7e6d5c4b3a2918070f6e5"
+    lines = render(samples, RESOURCE).decode().splitlines()
+    found = dict(one.rsplit(" ", 1) for one in lines if not one.startswith("#"))
+    assert float(found[line.replace("ID", container)]) == value
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,11 @@ class RealCgroup:
     def __init__(self, path: str) -> None:
         self.path = path
         self.v2 = (MOUNT / "cgroup.controllers").exists()
-        trees = [MOUNT] if self.v2 else [MOUNT / n for n in ("cpu", "cpuacct", "memory", "unified")]
+        names = ("cpu", "cpuacct", "memory", "pids", "unified")
+        trees = [MOUNT] if self.v2 else [MOUNT / name for name in names]
         self.directories = [tree / path.lstrip("/") for tree in trees if tree.is_dir()]
         if self.v2:
-            (MOUNT / "cgroup.subtree_control").write_text("+cpu +memory")
+            (MOUNT / "cgroup.subtree_control").write_text("+cpu +memory +pids")
         self.make()
 
     def make(self) -> None:
@@ -185,13 +186,70 @@ def test_span_is_joined_to_a_real_cgroup(
 
 
 def test_memory_of_a_real_cgroup(cgroup: RealCgroup, start_in: Callable[[str], int]) -> None:
-    """Memory that a process touches is charged to its cgroup."""
-    pid = start_in("import time; held = bytearray(64 << 20); time.sleep(60)")
+    """Memory that a process touches is charged to its cgroup, as anonymous memory that is in use."""
+    pid = start_in("import time; held = bytearray(b'x') * (64 << 20); time.sleep(60)")
     collector = CgroupCollector(CollectorContext())
     deadline_s = time.monotonic() + 60
-    used = 0.0
-    while used < 32 << 20 and time.monotonic() < deadline_s:
-        used = value(collector.collect(), "container.memory.usage", cgroup.path).value
-        time.sleep(0.05)
-    assert used >= 32 << 20
+    resident = 0.0
+    while resident < 64 << 20 and time.monotonic() < deadline_s:
+        samples = collector.collect()
+        resident = value(samples, "container.memory.rss", cgroup.path).value
+        time.sleep(0.02)
+    used = value(samples, "container.memory.usage", cgroup.path).value
+    working_set = value(samples, "container.memory.working_set", cgroup.path).value
+    faults = [
+        s.value
+        for s in samples
+        if s.metric == "container.paging.faults"
+        and s.attributes["tailcause.cgroup.path"] == cgroup.path
+        and s.attributes["system.paging.fault.type"] == "minor"
+    ]
+    assert 64 << 20 <= resident <= used
+    assert 32 << 20 <= working_set <= used
+    assert sum(faults) > 100
     assert Path(f"/proc/{pid}").exists()
+
+
+def test_threads_of_a_real_cgroup(cgroup: RealCgroup, start_in: Callable[[str], int]) -> None:
+    """The threads of a cgroup's processes are counted, and an unlimited number is no limit."""
+    start_in(
+        "import threading, time\n"
+        "for _ in range(6): threading.Thread(target=time.sleep, args=(60,)).start()"
+    )
+    collector = CgroupCollector(CollectorContext())
+    deadline_s = time.monotonic() + 60
+    threads = 0.0
+    while threads != 7 and time.monotonic() < deadline_s:
+        samples = collector.collect()
+        threads = value(samples, "tailcause.cgroup.threads", cgroup.path).value
+        time.sleep(0.02)
+    assert threads == 7
+    assert not [
+        s
+        for s in samples
+        if s.metric == "tailcause.cgroup.threads.limit"
+        and s.attributes["tailcause.cgroup.path"] == cgroup.path
+    ]
+
+
+def test_pressure_that_is_switched_off_is_absent(cgroup: RealCgroup) -> None:
+    """A cgroup whose pressure is off has none, neither a 0 nor an error; on again, it is back."""
+    switch = cgroup.directories[-1] / "cgroup.pressure"
+    if not switch.exists():
+        pytest.skip("needs pressure stall information that can be switched off per cgroup")
+    collector = CgroupCollector(CollectorContext())
+
+    def stalls() -> int:
+        samples = collector.collect()
+        assert "unreadable" not in {s.attributes.get("reason") for s in samples}
+        return sum(
+            s.metric == "tailcause.cgroup.psi.time"
+            and s.attributes["tailcause.cgroup.path"] == cgroup.path
+            for s in samples
+        )
+
+    assert stalls() == 6
+    switch.write_text("0")
+    assert stalls() == 0
+    switch.write_text("1")
+    assert 6 in [stalls() for _ in range(11)]

@@ -2,7 +2,6 @@
 
 from agent.telemetry.keys import (
     COST_KIND,
-    CPU_MODE,
     OUTCOME,
     PIPE,
     PROBE,
@@ -42,8 +41,6 @@ METRICS: tuple[Metric, ...] = (
         "Collections that failed.",
         (SIGNAL,),
     ),
-    Metric("process.cpu.time", "s", Kind.COUNTER, "CPU time of the agent itself.", (CPU_MODE,)),
-    Metric("process.memory.usage", "By", Kind.UP_DOWN, "Resident memory of the agent itself."),
     Metric(
         "tailcause.pipe.items",
         "{item}",

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.cpu import CpuCollector
 from agent.collectors.memory import MemoryCollector
 from agent.collectors.psi import PsiCollector
-from agent.host.cgroups import WalkLimits
+from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import HostPaths
+from agent.host.selection import Selection
 from agent.telemetry.model import Sample, SignalState
 
 Host = Callable[[str], HostPaths]
@@ -61,8 +63,55 @@ def test_memory_states_add_up(host: Host) -> None:
     states = values(samples, "system.memory.usage")
     assert sum(states.values()) == values(samples, "system.memory.limit")[()] == 24683656 * 1024
     assert states["cached",] == (1484200 + 71828) * 1024
-    assert values(samples, "system.memory.available") == {(): 23562512 * 1024}
-    assert values(samples, "system.paging.faults.major") == {(): 2749}
+    assert values(samples, "system.memory.linux.available") == {(): 23562512 * 1024}
+
+
+def test_paging_counts_minor_faults_without_major_ones(host: Host) -> None:
+    """The kernel's count of faults holds the major ones; swap that is not there has no state."""
+    samples = MemoryCollector(context(host("v2"))).collect()
+    assert values(samples, "system.paging.faults") == {("major",): 2749, ("minor",): 8107573}
+    assert values(samples, "system.paging.operations") == {("in",): 12, ("out",): 3400}
+    assert values(samples, "system.paging.usage") == {
+        ("used",): 48576 * 1024,
+        ("free",): 1000000 * 1024,
+    }
+    without = MemoryCollector(context(host("v1"))).collect()
+    assert values(without, "system.paging.usage") == {}
+    assert values(without, "system.paging.operations") == {}
+
+
+def test_cpu_shares_are_of_the_time_between(host: Host, tmp_path: Path) -> None:
+    """A mode's share is its part of the ticks since the collection before; the first has none."""
+    shutil.copytree(host("hybrid").procfs, tmp_path / "proc")
+    collector = CpuCollector(context(HostPaths(tmp_path / "proc", tmp_path)))
+    assert values(collector.collect(), "system.cpu.utilization") == {}
+    stat = tmp_path / "proc/stat"
+    first, rest = stat.read_text().split("\n", 1)
+    name, *ticks = first.split()
+    grown = [60, 0, 20, 100, 0, 4, 6, 10, 0, 0]
+    later = [int(tick) + more for tick, more in zip(ticks, grown, strict=True)]
+    stat.write_text(f"{name} {' '.join(map(str, later))}\n{rest}")
+    assert values(collector.collect(), "system.cpu.utilization") == {
+        ("user",): 0.3,
+        ("nice",): 0.0,
+        ("system",): 0.1,
+        ("idle",): 0.5,
+        ("iowait",): 0.0,
+        ("interrupt",): 0.05,
+        ("steal",): 0.05,
+    }
+    assert values(collector.collect(), "system.cpu.utilization") == {}
+
+
+def test_clocks_come_from_cpufreq_or_cpuinfo(host: Host) -> None:
+    """Where there is no cpufreq the kernel's description of the CPUs has the clocks, or nobody."""
+
+    def hz(layout: str) -> dict[tuple[object, ...], float]:
+        return values(CpuCollector(context(host(layout))).collect(), "system.cpu.frequency")
+
+    assert hz("v2") == {(0,): 1.2e9, (1,): 3.4e9}
+    assert hz("hybrid") == {(0,): pytest.approx(2.596124e9), (1,): 2.6e9}
+    assert hz("v1") == {}
 
 
 def test_psi_seconds(host: Host) -> None:
@@ -143,3 +192,56 @@ def test_no_cgroups_is_not_supported(tmp_path: Path) -> None:
     (tmp_path / "1" / "mountinfo").write_text("27 1 254:0 / / rw - ext4 /dev/vda rw\n")
     with pytest.raises(NoData, match="no cgroup hierarchy"):
         CgroupCollector(context(HostPaths(tmp_path, tmp_path))).collect()
+
+
+def test_cgroup_samples_name_disks_and_leave_some_out(host: Host) -> None:
+    """Numbers of a device become its name, and the I/O of a loop device is not told twice."""
+    samples = CgroupCollector(context(host("v2"))).collect()
+    assert {
+        (s.attributes["system.device"], s.attributes["disk.io.direction"]): s.value
+        for s in samples
+        if s.metric == "container.disk.io"
+    } == {("vda", "read"): 78643200, ("vda", "write"): 1048576}
+
+
+def test_container_uptime_is_of_its_oldest_process(host: Host) -> None:
+    """A container is as old as its first process; other cgroups have no age."""
+    later = BOOT + 3_600_000_000_000
+    samples = CgroupCollector(replace(context(host("v2")), now_unix_ns=lambda: later)).collect()
+    [uptime] = [s for s in samples if s.metric == "container.uptime"]
+    assert "container.id" in uptime.attributes
+    assert uptime.value == pytest.approx(3600 - 88100 / os.sysconf("SC_CLK_TCK"))
+
+
+def test_cgroups_that_do_not_match_are_not_read(host: Host) -> None:
+    """Globs choose the cgroups by path; `!` leaves out, and what lies below is found all the same."""
+
+    def paths(*globs: str) -> set[object]:
+        selected = replace(context(host("v2")), selection=Selection(cgroup_match=globs))
+        samples = CgroupCollector(selected).collect()
+        return {str(s.attributes["tailcause.cgroup.path"])[:9] for s in samples}
+
+    assert paths("*") == {"/", "/kubepods", "/system.s"}
+    assert paths("/kubepods.slice/*") == {"/kubepods"}
+    assert paths("!/system.slice/*") == {"/", "/kubepods"}
+
+
+def test_slow_files_keep_their_value_and_its_time(host: Host, tmp_path: Path) -> None:
+    """What is not read in a round stays, with the time it was read at; its turn comes within ten."""
+    shutil.copytree(host("v2").cgroup, tmp_path / "cgroup")
+    leaf = next((tmp_path / "cgroup/kubepods.slice").glob("*/*/*"))
+    clock = iter(range(1, 10_000))
+    paths = HostPaths(host("v2").procfs, tmp_path / "cgroup")
+    collector = CgroupCollector(CollectorContext(paths, now_unix_ns=lambda: next(clock)))
+
+    def rss() -> Sample:
+        found = [s for s in collector.collect() if s.metric == "container.memory.rss"]
+        assert len(found) == 1
+        return found[0]
+
+    first = rss()
+    (leaf / "memory.stat").write_text("anon 4096\n")
+    later = [rss() for _ in range(10)]
+    assert later[0] in (first, later[-1])
+    assert (later[-1].value, later[-1].time_unix_ns > first.time_unix_ns) == (4096, True)
+    assert {s.value for s in later} <= {first.value, 4096.0}

@@ -36,6 +36,19 @@ def test_table_and_dashes_are_the_same_key(tmp_path: Path) -> None:
     assert (config.otlp_port, config.path_procfs, config.disable) == (7, "/host/proc", ("gpu",))
 
 
+def test_selection_is_lists_of_globs(tmp_path: Path) -> None:
+    """What is read of a host can be chosen in a file and on the command line; a list replaces the default."""
+    file = tmp_path / "agent.toml"
+    file.write_text('disk_exclude = []\n[cgroup]\nmatch = ["/kubepods*", "!*/besteffort/*"]\n')
+    selection = load(file, {}, {"process_names": "vllm,tritonserver"}).selection
+    assert selection.disk("loop0")
+    assert not selection.interface("veth0")
+    assert [
+        path for path in ("/kubepods/a", "/kubepods/besteffort/a", "/x") if selection.cgroup(path)
+    ] == ["/kubepods/a"]
+    assert selection.process_names == ("vllm", "tritonserver")
+
+
 def test_export_follows_forward_unless_it_is_off() -> None:
     """Metrics go where spans go, elsewhere, or nowhere."""
     url = "http://127.0.0.1:14318"
