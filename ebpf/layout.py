@@ -68,8 +68,8 @@ class Layout:
 
 
 CONFIG = Layout("tc_config", "=II512s")
-STATS = Layout("tc_stats", "=7Q")
-THREAD = Layout("tc_thread", f"=QQ6IIIIHHQQQII{WAITS}Q")
+STATS = Layout("tc_stats", "=8Q")
+THREAD = Layout("tc_thread", f"=QQ6IIIIHBBQQQII{WAITS}Q")
 DELAY = Layout("tc_delay", f"={SLOTS}QQQQ")
 PAIR = Layout("tc_pair", "=IIQ")
 SPAN = Layout("tc_span", f"=5Q4I{WAITS}Q")
@@ -85,6 +85,7 @@ STATS_FIELDS = (
     "spans_lost",
     "spans_unknown",
     "events_lost",
+    "delays_unknown",
 )
 
 IO_KEY = Layout("tc_io_key", "=IHH")

@@ -14,6 +14,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
+#define tc_fence() asm volatile("" : : : "memory") /* for the compiler */
+
 static __always_inline bool tc_is_throttled(struct task_struct *task)
 {
 	if (bpf_core_field_exists(struct task_struct___throttle_each, throttled))
@@ -27,6 +29,35 @@ static __always_inline u64 tc_throttle_clock(struct task_struct *task)
 	if (!bpf_core_field_exists(struct cfs_rq, throttled_clock_pelt_time))
 		return 0;
 	return task->se.cfs_rq->throttled_clock_pelt_time;
+}
+
+/* Since 6.12 a thread that goes to sleep may stay in the run queue for a while, marked. */
+static __always_inline bool tc_is_delayed(struct task_struct *task)
+{
+	struct sched_entity___delayed_dequeue *entity = (void *)&task->se;
+
+	return bpf_core_field_exists(entity->sched_delayed) && entity->sched_delayed;
+}
+
+/* For how long the thread has been in run queues since its last switch; 0 where the kernel cannot tell. */
+static __always_inline u64 tc_queued(struct task_struct *task, struct tc_thread *thread)
+{
+	return thread->moved_asleep ? 0 : task->sched_info.run_delay - thread->run_delay_ns;
+}
+
+/* One CPU at a time changes a thread's state; any may look at it, and shall not take half a change for a whole one.
+ * x86 keeps the order of stores; where they are seen in another order, the sum of the waits still tells.
+ */
+static __always_inline void tc_begin_change(struct tc_thread *thread)
+{
+	thread->changes++;
+	tc_fence();
+}
+
+static __always_inline void tc_end_change(struct tc_thread *thread)
+{
+	tc_fence();
+	thread->changes++;
 }
 
 static __always_inline long tc_syscall(struct task_struct *task)
@@ -119,6 +150,8 @@ static __always_inline void tc_make_up(struct tc_thread *thread, u64 ran_ns, u64
 
 static __always_inline void tc_enter(struct tc_thread *thread, u64 now)
 {
+	tc_begin_change(thread);
 	thread->pending_ns = now - thread->since_ns;
 	thread->since_ns = now;
+	tc_end_change(thread);
 }

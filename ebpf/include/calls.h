@@ -122,11 +122,13 @@ static __always_inline void tc_wait_for_gpu(struct task_struct *task, struct tc_
 {
 	u64 queued_ns;
 
+	tc_begin_change(thread);
 	if (thread->watching) {
-		queued_ns = task->sched_info.run_delay - thread->run_delay_ns;
+		queued_ns = tc_queued(task, thread);
 		tc_settle(thread, queued_ns, tc_throttled(thread, tc_throttle_clock(task), queued_ns), now);
 	}
 	thread->gpu_depth = depth;
+	tc_end_change(thread);
 }
 
 static __always_inline bool tc_is_inside(u64 outer_stack, u64 stack, u64 age_ns)

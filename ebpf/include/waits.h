@@ -40,10 +40,11 @@ struct tc_thread {
 	u64 cgroup_id;
 	struct tc_holder holders[TC_HOLDERS]; /* who had the CPU before this thread got it, the last one first */
 	u32 cgroup_slot;
-	u32 reserved;
+	u32 changes;	       /* odd while what follows is being changed, for who looks from another CPU */
 	u32 generation;	       /* of `watched` when `watching` was last decided; 0: never */
 	u16 watching;	       /* enum tc_watching, together */
-	u16 throttled;	       /* it left the CPU because its cgroup's quota was used up */
+	u8 throttled;	       /* it left the CPU because its cgroup's quota was used up */
+	u8 moved_asleep;       /* it was moved in its sleep: run_delay holds the rest of that sleep */
 	u64 throttle_clock_ns; /* its run queue's throttled time when it last left the CPU */
 
 	/* for watched threads: wait[] holds all time up to `since_ns` but for `pending_ns` */

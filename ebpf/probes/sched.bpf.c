@@ -107,16 +107,20 @@ static __always_inline void charge_holders(struct tc_thread *thread, u64 queued_
 	}
 }
 
-static __always_inline void record(u32 slot, u64 queued_ns, u64 throttled_ns, bool involuntary)
+static __always_inline void record(struct tc_thread *thread, u64 queued_ns, u64 throttled_ns, bool involuntary)
 {
+	u32 slot = thread->cgroup_slot, bucket = tc_slot(queued_ns);
 	struct tc_delay *delay = bpf_map_lookup_elem(&delays, &slot);
-	u32 bucket = tc_slot(queued_ns);
 
 	if (!delay || bucket >= TC_SLOTS)
 		return;
+	delay->involuntary += involuntary;
+	if (thread->moved_asleep) {
+		tc_count(&stats.delays_unknown);
+		return;
+	}
 	delay->slots[bucket]++;
 	delay->sum_ns += queued_ns;
-	delay->involuntary += involuntary;
 	delay->throttled_ns += throttled_ns;
 }
 
@@ -157,7 +161,7 @@ static __always_inline u64 ran_for(struct task_struct *task, struct cpu *cpu)
 static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ran_ns, u64 *now)
 {
 	struct tc_thread *thread;
-	u64 delay_ns, queued_ns, throttled_ns, clock_ns, id;
+	u64 queued_ns, throttled_ns, clock_ns, id;
 	bool first;
 
 	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -166,21 +170,19 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ra
 		return TC_OTHER;
 	}
 	first = !thread->cgroup_id;
-	delay_ns = task->sched_info.run_delay;
-	queued_ns = delay_ns - thread->run_delay_ns;
+	queued_ns = tc_queued(task, thread);
 	clock_ns = tc_throttle_clock(task);
 	throttled_ns = tc_throttled(thread, clock_ns, queued_ns);
-	thread->throttle_clock_ns = clock_ns;
-	thread->run_delay_ns = delay_ns;
 	id = tc_cgroup_id(task);
 	if (id != thread->cgroup_id) {
 		thread->cgroup_id = id;
 		thread->cgroup_slot = tc_find_slot(id);
 	}
 	if (!first) { /* else it is the delay of its whole life until now */
-		record(thread->cgroup_slot, queued_ns - throttled_ns, throttled_ns, runnable);
+		record(thread, queued_ns - throttled_ns, throttled_ns, runnable);
 		charge_holders(thread, queued_ns - throttled_ns);
 	}
+	tc_begin_change(thread);
 	decide_watching(task, thread);
 	if (thread->watching) {
 		*now = bpf_ktime_get_ns();
@@ -188,7 +190,11 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ra
 		tc_settle(thread, queued_ns, throttled_ns, *now);
 		thread->reason = tc_reason(task, runnable);
 	}
+	thread->throttle_clock_ns = clock_ns;
+	thread->run_delay_ns = task->sched_info.run_delay;
 	thread->throttled = runnable && tc_is_throttled(task);
+	thread->moved_asleep = false;
+	tc_end_change(thread);
 	return thread->cgroup_slot;
 }
 
@@ -220,6 +226,22 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 		cpu->since_ns = bpf_ktime_get_ns();
 	if (next->pid)
 		enter(next, cpu, now);
+	return 0;
+}
+
+/* A thread that is moved to another CPU in its sleep, before it was taken out of the run queue: the kernel notes it as
+ * queued there, and when it runs again has added all the rest of its sleep to run_delay.
+ */
+SEC("?tp_btf/sched_migrate_task")
+int BPF_PROG(note_moved_asleep, struct task_struct *task, int cpu)
+{
+	struct tc_thread *thread;
+
+	if (!tc_is_delayed(task))
+		return 0;
+	thread = bpf_task_storage_get(&threads, task, 0, 0);
+	if (thread)
+		thread->moved_asleep = true;
 	return 0;
 }
 

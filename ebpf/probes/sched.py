@@ -14,6 +14,7 @@ from ebpf.reading import Histogram, Reading, Readings
 PAIRS = 1024
 SHARED = ("threads", "watched", "watch_generation")
 _STATE_SINCE = (5, 18)
+_DELAYED_DEQUEUE_SINCE = (6, 12)
 
 
 class Sched:
@@ -24,23 +25,23 @@ class Sched:
     def __init__(self) -> None:
         self._object: Object | None = None
         self._kernel: Kernel | None = None
-        self._program = ""
+        self._programs: tuple[str, ...] = ()
         self._delays_before: Baseline[int] = Baseline(lambda slot: (slot,))
         self._pairs_before: Baseline[tuple[int, int]] = Baseline(lambda pair: pair)
 
     def attach(self, kernel: Kernel) -> None:
         """Load and attach to sched_switch."""
-        self._program = (
-            "switch_with_state" if kernel.release >= _STATE_SINCE else "switch_without_state"
-        )
+        self._programs = _programs_for(kernel.release)
         opened = kernel.open(self.name)
         try:
-            opened.select(self._program, True)
+            for program in self._programs:
+                opened.select(program, True)
             opened.load()
             for name in SHARED:
                 kernel.shared.setdefault(name, opened.map(name))
             kernel.share_cgroups(opened)
-            opened.attach(self._program)
+            for program in self._programs:
+                opened.attach(program)
         except BaseException:
             opened.close()
             raise
@@ -77,8 +78,9 @@ class Sched:
             self._pairs_before.forget(self._matrix(self._object), slots)
 
     def programs(self) -> Mapping[str, int]:
-        """Return the program that is attached."""
-        return {self._program: self._object.program_fd(self._program)} if self._object else {}
+        """Return the programs that are attached."""
+        opened = self._object
+        return {name: opened.program_fd(name) for name in self._programs} if opened else {}
 
     def detach(self) -> None:
         """Detach and unload."""
@@ -113,6 +115,11 @@ class Sched:
             if ns:
                 sums[victim, aggressor] += ns
         return {pair: (ns,) for pair, ns in sums.items()}
+
+
+def _programs_for(release: tuple[int, int]) -> tuple[str, ...]:
+    switch = "switch_with_state" if release >= _STATE_SINCE else "switch_without_state"
+    return (switch, "note_moved_asleep") if release >= _DELAYED_DEQUEUE_SINCE else (switch,)
 
 
 def sum_per_cpu(raw: bytes, size: int, per_entry: int) -> dict[int, tuple[int, ...]]:

@@ -46,16 +46,17 @@ static __always_inline struct tc_thread *current_thread(u64 now)
 		tc_count(&stats.storage_full);
 		return NULL;
 	}
+	tc_begin_change(thread);
 	if (thread->watching) {
 		/* run_delay is looked at, not taken: the switch still has to count it for the cgroup */
-		queued_ns = task->sched_info.run_delay - thread->run_delay_ns;
+		queued_ns = tc_queued(task, thread);
 		tc_settle(thread, queued_ns, tc_throttled(thread, tc_throttle_clock(task), queued_ns), now);
-		thread->watching |= TC_WATCH_SPANS;
-		return thread;
+	} else {
+		thread->since_ns = now;
+		thread->pending_ns = 0;
 	}
-	thread->watching = TC_WATCH_SPANS;
-	thread->since_ns = now;
-	thread->pending_ns = 0;
+	thread->watching |= TC_WATCH_SPANS;
+	tc_end_change(thread);
 	return thread;
 }
 

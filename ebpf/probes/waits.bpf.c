@@ -17,22 +17,31 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define TC_TRIES 3
+#define TC_SPINS 64
 #define TC_EOVERFLOW 75 /* the reader's page is full: the kernel shows this thread again */
 
-#define tc_fence() asm volatile("" : : : "memory")
+/* Wait until nobody changes the thread's state, but not for long: a virtual CPU may stand still in mid-change. */
+static __always_inline u32 changes_when_still(struct tc_thread *thread)
+{
+	u32 changes = 1;
 
-/* Copy the state of a thread that another CPU may be changing; `since_ns` is what every change writes last. */
+	for (int i = 0; i < TC_SPINS && changes & 1; i++)
+		changes = *(volatile u32 *)&thread->changes;
+	return changes;
+}
+
+/* Copy the state of a thread that another CPU may be changing. */
 static __always_inline bool copy_thread(struct task_struct *task, struct tc_thread *thread, struct tc_thread *copy,
 					bool *running)
 {
 	for (int i = 0; i < TC_TRIES; i++) {
-		u64 since_ns = *(volatile u64 *)&thread->since_ns;
+		u32 changes = changes_when_still(thread);
 		bool on_cpu = task->on_cpu;
 
 		tc_fence();
 		__builtin_memcpy(copy, thread, sizeof(*copy));
 		tc_fence();
-		if (copy->since_ns != since_ns || *(volatile u64 *)&thread->since_ns != since_ns)
+		if (changes & 1 || *(volatile u32 *)&thread->changes != changes)
 			continue;
 		*running = copy->pending_ns || on_cpu;
 		return true;
@@ -53,11 +62,7 @@ static __always_inline u32 current_wait(struct task_struct *task, struct tc_thre
 
 static __always_inline bool is_asleep(struct task_struct *task)
 {
-	struct sched_entity___delayed_dequeue *entity = (void *)&task->se;
-
-	if (!task->on_rq)
-		return true;
-	return bpf_core_field_exists(entity->sched_delayed) && BPF_CORE_READ(entity, sched_delayed);
+	return !task->on_rq || tc_is_delayed(task);
 }
 
 SEC("iter/task")
@@ -84,7 +89,7 @@ int walk_threads(struct bpf_iter__task *context)
 		return 0;
 	}
 	if (running) {
-		queued_ns = task->sched_info.run_delay - copy.run_delay_ns;
+		queued_ns = tc_queued(task, &copy);
 		tc_divide(&copy, queued_ns, tc_throttled(&copy, tc_throttle_clock(task), queued_ns));
 	}
 	sample.since_ns = copy.since_ns;

@@ -41,7 +41,8 @@ every_probe = pytest.mark.parametrize("name", EVERY)
 
 BUDGETS: Mapping[str, int] = {
     "sched/switch_with_state": 10550,
-    "waits/walk_threads": 1150,
+    "sched/note_moved_asleep": 50,
+    "waits/walk_threads": 3450,
     "blkio/io_insert": 750,
     "blkio/io_requeue": 200,
     "blkio/io_merge": 150,

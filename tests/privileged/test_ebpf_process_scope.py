@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,14 +26,16 @@ from ebpf.layout import SAMPLE
 from ebpf.probes.sched import Sched
 from ebpf.probes.waits import Waits
 from ebpf.ring import INTERVAL_S, Ring
-from tests.support.kernel_workloads import HOG, Cgroup, cgroups, running
-from tests.support.probe_session import LOOSE, attached, bpf_files, needs_probes
+from tests.support.kernel_workloads import HOG, PING_PONG, Cgroup, Gated, cgroups, running
+from tests.support.probe_session import LOOSE, attached, bpf_files, loosely, needs_probes
 
 pytestmark = [pytest.mark.privileged, needs_probes]
 
 DOUBLE = Path(__file__).parent.parent / "support/engine_double.py"
 CPU = min(os.sched_getaffinity(0))
 """All that is measured runs here: some virtual machines miss switches on the CPUs that they keep for bursts."""
+
+ENDLESS = str(10**9)
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,29 @@ def test_no_sample_is_lost_or_torn(server: Server) -> None:
     server.request("busy", 0.5)
 
     assert dict(server.ring.dropped) == {}
+
+
+def test_no_look_sees_half_a_change() -> None:
+    """While two threads hand a CPU to and fro, the waits of each add up to its time, to the nanosecond, at every look."""
+    probe, looks = Waits(), 0
+    births: dict[int, set[int]] = defaultdict(set)
+    with (
+        attached(Sched(), probe) as session,
+        Gated(PING_PONG, ENDLESS).put(None, CPU) as program,
+    ):
+        program.go().wait_until_done()
+        players = [program.pid, *program.children()]
+        session.watch(players)
+        program.go()
+        until = time.monotonic() + loosely(2.0, 20.0)
+        while time.monotonic() < until:
+            for sample in SAMPLE.iterate(probe.sample()):
+                births[sample[1]].add(sample[3] - sample[7])
+                looks += 1
+        lost = session.read()["waits"].dropped["events_lost"]
+
+    assert {tid: len(found) for tid, found in births.items()} == dict.fromkeys(players, 1)
+    assert looks > 20 * lost
 
 
 def test_process_that_is_not_watched_has_no_ledger(server: Server) -> None:
