@@ -72,12 +72,11 @@ class Enricher:
         """Add what is known to each resource of a request, in place."""
         for resource_spans in message.resource_spans:
             n_spans = _count(resource_spans)
-            try:
-                self._add(resource_spans.resource)
+            miss = self._try(resource_spans.resource)
+            if describe(resource_spans.resource, self.pods) or not miss:
                 self.joined += n_spans
-            except _Miss as miss:
-                self.misses[str(miss)] += n_spans
-            describe(resource_spans.resource, self.pods)
+            else:
+                self.misses[miss] += n_spans
 
     @property
     def seen(self) -> int:
@@ -110,6 +109,14 @@ class Enricher:
             Sample(_MISSES, count, now, {REASON: reason}, self._start_unix_ns)
             for reason, count in self.misses.items()
         ]
+
+    def _try(self, resource: resource_pb2.Resource) -> str:
+        """Add what is known by the process; return why that is nothing, or an empty string."""
+        try:
+            self._add(resource)
+        except _Miss as miss:
+            return str(miss)
+        return ""
 
     def _add(self, resource: resource_pb2.Resource) -> None:
         present = {pair.key: pair.value for pair in resource.attributes}

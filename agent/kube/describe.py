@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from opentelemetry.proto.resource.v1 import resource_pb2
 
 from agent.kube.directory import Pods
-from agent.kube.model import Member
+from agent.kube.model import Container, Member, Pod
 from agent.telemetry.keys import (
+    CGROUP,
     CONTAINER_ID,
     CONTAINER_NAME,
     DEPLOYMENT,
@@ -33,10 +34,10 @@ OWNER_KEYS = {
 
 
 def describe(resource: resource_pb2.Resource, pods: Pods) -> bool:
-    """Add what is known of the pod that a resource names; tell whether it is known.
+    """Add what is known of the pod that a resource names; tell whether its cgroup is known, too.
 
-    A resource names its pod by container id, pod uid, or namespace and name. What it says itself
-    is kept.
+    A resource names its pod by container id, pod uid, or namespace and name; the container is the
+    one that it names, or the only one that serves. What it says itself is kept.
     """
     if pods.empty:
         return False
@@ -47,7 +48,7 @@ def describe(resource: resource_pb2.Resource, pods: Pods) -> bool:
     for key, value in _of_member(member, pods):
         if key not in said and value:
             _add(resource, key, value)
-    return True
+    return member.container is not None and bool(pods.cgroup(member.container.id))
 
 
 def _named_by(said: Mapping[str, str], pods: Pods) -> Member | None:
@@ -57,8 +58,14 @@ def _named_by(said: Mapping[str, str], pods: Pods) -> Member | None:
         member = Member(pod) if pod and said.get(POD_UID, pod.uid) == pod.uid else None
     if member is None or member.container is not None:
         return member
-    container = member.pod.container(said.get(CONTAINER_NAME, ""))
-    return Member(member.pod, container) if container else member
+    return Member(member.pod, _container(member.pod, said.get(CONTAINER_NAME, "")))
+
+
+def _container(pod: Pod, name: str) -> Container | None:
+    if name:
+        return pod.container(name)
+    serving = [one for one in pod.containers if one.serves]
+    return serving[0] if len(serving) == 1 else None
 
 
 def _of_member(member: Member, pods: Pods) -> Iterator[tuple[str, str | tuple[str, ...]]]:
@@ -76,6 +83,7 @@ def _of_member(member: Member, pods: Pods) -> Iterator[tuple[str, str | tuple[st
     if container is not None:
         yield CONTAINER_NAME, container.name
         yield CONTAINER_ID, container.id
+        yield CGROUP, pods.cgroup(container.id)
         yield IMAGE_NAME, container.image.name
         yield IMAGE_TAGS, (container.image.tag,) if container.image.tag else ()
         yield IMAGE_ID, container.image.id

@@ -63,6 +63,7 @@ class Pods:
         self._view = _View()
         self._departed: dict[str, tuple[float, Member]] = {}
         self._devices: dict[str, _Devices] = {}
+        self._cgroups: dict[str, str] = {}
         self._read_s: dict[str, float] = {}
         self.answers: Counter[tuple[str, str]] = Counter()
         """Answers so far, by source and outcome."""
@@ -121,6 +122,21 @@ class Pods:
         }
         latest = list((lingering | leaving).items())[-_MAX_DEPARTED:]
         self._departed = dict(latest)
+
+    def unplaced(self) -> list[str]:
+        """Return the ids of the containers whose cgroup is not known."""
+        return [one for one in self._view.by_container if one not in self._cgroups]
+
+    def place(self, cgroups: Mapping[str, str]) -> None:
+        """Take up the cgroup paths of containers; those of containers that have gone are forgotten."""
+        with self._writing:
+            view, departed = self._view.by_container, self._departed
+            kept = {k: path for k, path in self._cgroups.items() if k in view or k in departed}
+            self._cgroups = {**kept, **cgroups}
+
+    def cgroup(self, container_id: str) -> str:
+        """Return the cgroup path of a container, empty if it is not known."""
+        return self._cgroups.get(container_id, "")
 
     def assign(self, source: str, uses: Mapping[str, tuple[Use, ...]]) -> None:
         """Replace what a source says about who uses which device."""

@@ -22,6 +22,8 @@ class Container:
 
     name: str
     id: str = ""
+    serves: bool = True
+    """False for containers that run before the others or are put in to debug them."""
     image: Image = Image()
     ready: bool | None = None
     restarts: int | None = None

@@ -186,27 +186,24 @@ def _owner(meta: _Metadata, template_hash: str) -> Owner:
 
 def _containers(pod: _Pod) -> Iterator[Container]:
     spec, status = pod.spec, pod.status
-    specs = (spec.containers, spec.init_containers, spec.ephemeral_containers)
-    statuses = {
-        one.name: one
-        for group in (
-            status.container_statuses,
-            status.init_container_statuses,
-            status.ephemeral_container_statuses,
-        )
-        for one in group or ()
-    }
-    for group in specs:
-        for one in group or ():
-            yield _container(one, statuses.get(one.name, _ContainerStatus()))
+    groups = (
+        (spec.containers, status.container_statuses, True),
+        (spec.init_containers, status.init_container_statuses, False),
+        (spec.ephemeral_containers, status.ephemeral_container_statuses, False),
+    )
+    for specs, statuses, serves in groups:
+        by_name = {one.name: one for one in statuses or ()}
+        for one in specs or ():
+            yield _container(one, by_name.get(one.name, _ContainerStatus()), serves=serves)
 
 
-def _container(spec: _ContainerSpec, status: _ContainerStatus) -> Container:
+def _container(spec: _ContainerSpec, status: _ContainerStatus, *, serves: bool) -> Container:
     amounts = dict(_amounts(spec.resources, "desired"))
     amounts.update(_amounts(status.resources, "current"))
     return Container(
         spec.name,
         status.container_id.rpartition("://")[2],
+        serves,
         read_image(spec.image, status.image_id),
         status.ready,
         status.restart_count,

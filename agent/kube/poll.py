@@ -9,6 +9,7 @@ from agent.host import processes
 from agent.host.containers import identify
 from agent.host.hierarchies import Hierarchies, discover
 from agent.host.paths import HostPaths
+from agent.kube.cgroups import find_cgroups
 from agent.kube.directory import Pods, Use
 from agent.kube.errors import KubeletError
 from agent.kube.kubelet import Kubelet
@@ -87,6 +88,7 @@ class Poll:
         self._pods.update(listed.pods)
         self._drop("too_many", listed.too_many)
         self._drop("unreadable", listed.unreadable)
+        self._pods.place(find_cgroups(self._hierarchies(), self._pods.unplaced()))
 
     def _ask_pod_resources(self) -> None:
         self.allocation = Allocation()
@@ -111,10 +113,7 @@ class Poll:
         seen = holders(self._paths, gpus)
         self._drop("process_unreadable", seen.unreadable)
         self._drop("process_too_many", seen.too_many)
-        try:
-            hierarchies = discover(self._paths)
-        except OSError:
-            hierarchies = Hierarchies(())
+        hierarchies = self._hierarchies()
         self._pods.observe(
             OPEN,
             (
@@ -123,6 +122,12 @@ class Poll:
                 for pid in sorted(pids)
             ),
         )
+
+    def _hierarchies(self) -> Hierarchies:
+        try:
+            return discover(self._paths)
+        except OSError:  # told by the signal `cgroup`
+            return Hierarchies(())
 
     def _whose(self, hierarchies: Hierarchies, pid: int) -> tuple[str, str]:
         """Return the container and pod of a process, as far as its cgroups tell."""

@@ -26,6 +26,7 @@ def pods() -> Pods:
     body = json.dumps({"kind": "PodList", "items": items}).encode()
     found.update(read_pods(body, ("app",)).pods)
     found.assign("allocated", {GPU: (use("vllm-a"),)})
+    found.place({SERVER: "/kubepods/a"})
     return found
 
 
@@ -62,6 +63,7 @@ def test_container_is_described(pods: Pods) -> None:
     assert describe(resource, pods)
     assert told(resource) == {
         "container.id": SERVER,
+        "tailcause.cgroup.path": "/kubepods/a",
         "k8s.pod.uid": uid("vllm-a"),
         "k8s.pod.name": "vllm-a",
         "k8s.namespace.name": "serving",
@@ -83,7 +85,7 @@ def test_pod_is_described_by_uid_or_name(pods: Pods) -> None:
         said(k8s_pod_uid=uid("vllm-b")),
         said(k8s_pod_name="vllm-b", k8s_namespace_name="serving"),
     ):
-        assert describe(resource, pods)
+        assert not describe(resource, pods)  # its cgroup is not known
         assert told(resource)["k8s.deployment.name"] == "vllm"
         assert told(resource)["k8s.pod.uid"] == uid("vllm-b")
         assert "container.id" not in told(resource)
