@@ -160,3 +160,8 @@ _PATTERN = re.compile(
 def unknown_keys(keys: Iterable[str]) -> list[str]:
     """Return those keys that nothing reads."""
     return [key for key in keys if not _PATTERN.fullmatch(key)]
+
+
+def is_text(key: str) -> bool:
+    """Tell whether a key's value is text even when it looks like a number, as a serial may."""
+    return (NODE.get(key) or DEVICE.get(key) or "").endswith("text")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kernels.fakenvml import build, scenarios, stage
 from kernels.fakenvml.errors import FakeNvmlError
 from kernels.fakenvml.keys import DEVICE, MIG, unknown_keys
+from kernels.fakenvml.reading import parse, read_scenario
 from kernels.fakenvml.scenario import (
     Event,
     Failure,
@@ -19,6 +21,7 @@ from kernels.fakenvml.scenario import (
     Ramp,
     Scenario,
 )
+from tests.support.nvml_session import NvmlSession
 
 SOURCES = build.SOURCES
 
@@ -58,6 +61,54 @@ def test_rendered_text() -> None:
         "  hang * 2",
         "",
     ]
+
+
+@pytest.mark.parametrize("name", sorted(scenarios.SCENARIOS))
+def test_read_back(name: str, tmp_path: Path) -> None:
+    """A scenario that was written is read back as it was: written again, the file is the same."""
+    scenario = scenarios.SCENARIOS[name]().with_xid(0, 79).having(0, {"serial": "012.50"})
+    scenario.write(tmp_path / "gpus")
+    assert read_scenario(tmp_path / "gpus").render() == scenario.render()
+
+
+def test_read_back_by_hand() -> None:
+    """Comments, hexadecimal numbers and whatever was left out are understood as the library does."""
+    scenario = parse("# by hand\n\ngpu\n  clocks.reasons 0x48\n  process 7 sm=5\n")
+    assert scenario.gpus == (
+        Gpu({"clocks.reasons": 0x48}, processes=(Process(7, use=(5, 0, 0, 0)),)),
+    )
+    assert (scenario.generation, dict(scenario.values)) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mig",
+        "gpu\n minor",
+        "gpu\n process x",
+        "gpu\n process 1 a=b",
+        "gpu\n fail x",
+        "event 1 2 xid",
+    ],
+)
+def test_read_back_nonsense(text: str) -> None:
+    """A statement that makes no sense is an error that names its line."""
+    with pytest.raises(FakeNvmlError, match=f"line {len(text.splitlines())} "):
+        parse(text)
+
+
+def test_fault_on_the_scenario_in_force(start: Callable[[Scenario], NvmlSession]) -> None:
+    """What is in force can be read, made worse and put back, and its counters go on meanwhile."""
+    session = start(scenarios.healthy(2))
+    before = session.ask("n.nvmlDeviceGetTotalEnergyConsumption(device(0))")
+    calm = read_scenario(session.scenario_path)
+    hot = calm.rebased().having(0, {"clock.sm": 990, "violation.thermal": Ramp(0, 0.5e9)})
+    session.stage(hot)
+    assert session.ask("n.nvmlDeviceGetClockInfo(device(0), n.NVML_CLOCK_SM)") == 990
+    between = session.ask("n.nvmlDeviceGetTotalEnergyConsumption(device(0))")
+    session.stage(calm)
+    assert session.ask("n.nvmlDeviceGetClockInfo(device(0), n.NVML_CLOCK_SM)") == 1980
+    assert before <= between <= session.ask("n.nvmlDeviceGetTotalEnergyConsumption(device(0))")
 
 
 @pytest.mark.parametrize("key", ["power.usge", "nvlink.x.tx", "field.", "N"])
