@@ -3,12 +3,33 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.kube.errors import KubeletError
 from agent.kube.model import Image, Pod
 from agent.kube.podlist import PodList, read_image, read_pods
 from agent.kube.quantity import parse_quantity
 from tests.support.kubelet_pods import container_id, pod, uid
+
+_KEYS = (
+    *("metadata", "spec", "status", "name", "uid", "namespace", "containers", "resources"),
+    *("limits", "cpu", "startTime", "conditions", "type", "ownerReferences", "labels"),
+)
+_LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+_JSON = st.recursive(
+    _LEAF,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
 
 
 def listed(*pods: object, labels: tuple[str, ...] = (), max_pods: int = 1024) -> PodList:
@@ -133,6 +154,17 @@ def test_bad_pod_leaves_the_others() -> None:
     found = listed(pod("a"), {"metadata": {"uid": 7}}, {"metadata": {"name": "x"}}, 3, pod("b"))
     assert [one.name for one in found.pods] == ["a", "b"]
     assert (found.unreadable, found.too_many) == (3, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_JSON, max_size=3), _JSON, st.sampled_from(("metadata", "spec", "status")))
+def test_any_json_is_read_or_counted(items: list[object], part: object, key: str) -> None:
+    """Whatever a pod holds in place of what it should, it is read or counted, and the next one is read."""
+    odd = pod("a")
+    odd[key] = part
+    found = listed(*items, odd, pod("b"))
+    assert "b" in {one.name for one in found.pods}
+    assert len(found.pods) + found.unreadable + found.too_many == len(items) + 2
 
 
 def test_too_many_pods() -> None:
