@@ -26,6 +26,7 @@ ALLOCATED, NVML, OPEN = "allocated", "nvml", "open"
 
 _KUBELET_SHARE, _CALL_SHARE = 0.5, 0.2  # of the deadline: one list, two calls, and some to spare
 _OPEN_FILES_EVERY = 3
+_SEEK_AGAIN_EVERY = 6
 _OK = "ok"
 
 
@@ -45,6 +46,7 @@ class Poll:
         self._monotonic_s = monotonic_s
         self._due_s = float("-inf")
         self._rounds = 0
+        self._sought: frozenset[str] = frozenset()
         self._resources: PodResources | None = None
         self.allocation = Allocation()
         self.problems: dict[str, KubeletError] = {}
@@ -88,7 +90,16 @@ class Poll:
         self._pods.update(listed.pods)
         self._drop("too_many", listed.too_many)
         self._drop("unreadable", listed.unreadable)
-        self._pods.place(find_cgroups(self._hierarchies(), self._pods.unplaced()))
+        self._place()
+
+    def _place(self) -> None:
+        """Look for the cgroups of new containers; for those that have none (they have ended) once a minute."""
+        missing = frozenset(self._pods.unplaced())
+        if missing <= self._sought and self._rounds % _SEEK_AGAIN_EVERY:
+            self._pods.place({})
+            return
+        self._sought = missing
+        self._pods.place(find_cgroups(self._hierarchies(), missing))
 
     def _ask_pod_resources(self) -> None:
         self.allocation = Allocation()

@@ -235,6 +235,27 @@ def test_gpu_without_a_limit(kubelet: http_double.Kubelet, tmp_path: Path) -> No
     }
 
 
+def test_cgroups_of_containers_are_found(kubelet: http_double.Kubelet, tmp_path: Path) -> None:
+    """A new container's cgroup is known with its first answer; one that was not there yet, within a minute."""
+    for name in ("1", "self"):
+        (tmp_path / "proc" / name).mkdir(parents=True)
+        text = "29 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+        (tmp_path / "proc" / name / "mountinfo").write_text(text)
+    whole = context(kubelet, tmp_path, pod_resources="off")
+    paths = {
+        name: f"/kubepods/pod{uid(name)}/{container_id(name)}" for name in ("vllm-a", "vllm-b")
+    }
+    (tmp_path / f"cgroup{paths['vllm-a']}").mkdir(parents=True)
+    collector = KubeCollector(whole)
+    collector.collect()
+    assert whole.pods.cgroup(container_id("vllm-a")) == paths["vllm-a"]
+    assert whole.pods.cgroup(container_id("vllm-b")) == ""
+    (tmp_path / f"cgroup{paths['vllm-b']}").mkdir(parents=True)
+    for _ in range(6):
+        collector.collect()
+    assert whole.pods.cgroup(container_id("vllm-b")) == paths["vllm-b"]
+
+
 def test_memory_of_110_pods() -> None:
     """A full node's pods take less than 2 MB, also while they are read."""
     body = json.dumps({"kind": "PodList", "items": [pod(f"vllm-{i}") for i in range(110)]}).encode()
