@@ -68,11 +68,14 @@ class Counting:
 
 
 @pytest.mark.parametrize("name", [PLAIN, PER_CPU])
-def test_every_entry_comes_once_in_a_few_calls(opened: Object, name: str) -> None:
+def test_every_entry_comes_once_in_a_few_calls(
+    opened: Object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A prime number of entries, each with its own value on every CPU."""
     read = opened.map(name)
     entries = fill(read)
-    calls = read._call = Counting(read._call)
+    calls = Counting(read._call)
+    monkeypatch.setattr(read, "_call", calls)
     found = list(read.items())
 
     assert len(found) == PRIME
@@ -94,21 +97,24 @@ def test_a_bucket_with_more_than_a_batch(opened: Object, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("error", [errno.EINVAL, 524])
-def test_kernel_without_batches(opened: Object, error: int) -> None:
+def test_kernel_without_batches(
+    opened: Object, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before Linux 5.6, or for maps that have none: one entry at a time, with the same result."""
     read = opened.map(PER_CPU)
     entries = fill(read)
-    calls = read._call = Counting(read._call, refused=error)
+    calls = Counting(read._call, refused=error)
+    monkeypatch.setattr(read, "_call", calls)
 
     assert dict(read.items()) == entries
     assert calls.singles == PRIME
 
 
-def test_failing_half_way_is_an_error(opened: Object) -> None:
+def test_failing_half_way_is_an_error(opened: Object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries that cannot be read are not passed over in silence."""
     read = opened.map(PER_CPU)
     fill(read)
-    read._call = Counting(read._call, refused=errno.ENOMEM, after=1)
+    monkeypatch.setattr(read, "_call", Counting(read._call, refused=errno.ENOMEM, after=1))
 
     with pytest.raises(EbpfError, match="Cannot allocate memory"):
         list(read.items())

@@ -1,5 +1,6 @@
 """Why the kernel refused a program: the verifier's objection is not a missing permission."""
 
+import errno
 import shutil
 import subprocess
 from pathlib import Path
@@ -61,6 +62,6 @@ def test_refusal_without_a_word_of_the_verifier_is_a_permission(
     """A security module says EACCES as well, before the verifier has looked."""
     monkeypatch.setattr(capabilities, "missing", lambda: lacking)
     library = Library()
+    monkeypatch.setattr(library.call, "bpf_object__load", lambda _: -errno.EACCES, raising=False)
     with Object(library, rejected) as opened, pytest.raises(NoPermissionError, match=said):
-        monkeypatch.setattr(library.call, "bpf_object__load", lambda _: -13, raising=False)
         opened.load()
