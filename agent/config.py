@@ -14,6 +14,7 @@ import msgspec
 from agent.collectors.registry import COLLECTORS
 from agent.duration import parse_duration_s
 from agent.errors import ConfigError
+from agent.gpu.settings import GpuSettings
 from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
 from agent.host.selection import DISK_EXCLUDE, EVERYTHING, NETWORK_EXCLUDE, Selection
@@ -46,6 +47,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network_exclude: tuple[str, ...] = NETWORK_EXCLUDE
     process_names: tuple[str, ...] = ()
     log_level: str = "info"
+    gpu_library: str = ""
+    """Path of libnvidia-ml.so.1; by default the usual places."""
+    gpu_dcgm: str = ""
+    """URL of a dcgm-exporter, or `off`; by default port 9400 of this host is looked at."""
     ebpf_enabled: bool = True
     ebpf_probes: tuple[str, ...] = ()
     ebpf_cuda: bool = False
@@ -78,6 +83,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WalkLimits(self.cgroup_depth, self.cgroup_count)
 
     @property
+    def gpu(self) -> GpuSettings:
+        """Return what is said of the GPUs; one may take a third of the time that the signal has."""
+        return GpuSettings(self.gpu_library, self.gpu_dcgm, min(1.0, self.deadline / 3))
+
+    @property
     def selection(self) -> Selection:
         """Return which disks, interfaces, cgroups and processes are read."""
         return Selection(
@@ -106,8 +116,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 DURATIONS = ("interval", "export_interval", "deadline")
-URLS = ("forward", "export", "kubelet")
+URLS = ("forward", "export", "kubelet", "gpu_dcgm")
 PORTS = ("otlp_port", "metrics_port")
+MAY_BE_OFF = ("export", "gpu_dcgm")
 LISTS = (
     "disable",
     "cgroup_match",
@@ -219,7 +230,7 @@ def _check_names(problem: str, given: Iterable[str], names: list[str]) -> None:
 
 
 def _check_url(key: str, url: str) -> None:
-    if not url or (key == "export" and url == EXPORT_OFF):
+    if not url or (key in MAY_BE_OFF and url == EXPORT_OFF):
         return
     try:
         parts = urllib.parse.urlsplit(url)

@@ -74,6 +74,11 @@ def disabled_samples(disabled: Iterable[str], now_unix_ns: int) -> list[Sample]:
     ]
 
 
+async def close(watched: Iterable[Watched]) -> None:
+    """Let the collectors go that hold something, such as the driver of the GPUs."""
+    await asyncio.gather(*(one.watch.close() for one in watched))
+
+
 async def collect_every(watched: Watched, board: Board, interval_s: float) -> None:
     """Collect one signal at a fixed pace, for ever; a slow collection skips beats, adds none."""
     loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ from agent.errors import CannotStartError
 from agent.exporters import otlp as otlp_exporter
 from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
+from agent.gpu.settings import GpuUsers
 from agent.host.hierarchies import Hierarchies, discover
 from agent.intake import Intake
 from agent.kube.directory import Pods
@@ -29,7 +30,7 @@ from agent.kube.own import OwnSamples
 from agent.listen import Listener
 from agent.otlp.receiver import Receiver
 from agent.otlp.sender import Sender
-from agent.pipeline import Board, Watched, collect_every, disabled_samples, watches
+from agent.pipeline import Board, Watched, close, collect_every, disabled_samples, watches
 from agent.selfmetrics import SelfMetrics
 from agent.telemetry.keys import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from agent.telemetry.model import Attributes
@@ -46,7 +47,7 @@ class Supervisor:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._stopping = asyncio.Event()
-        pods = Pods()
+        pods, gpu_users = Pods(), GpuUsers()
         self._board = Board(lambda samples: label(samples, pods))
         self._senders = _senders(config)
         self._ports: dict[str, int] = {}
@@ -64,6 +65,9 @@ class Supervisor:
             serving_pids=enricher.recent_pids,
             kube=config.kube,
             pods=pods,
+            gpu=config.gpu,
+            gpu_users=gpu_users,
+            gpu_pids=gpu_users,
         )
         self._watched = watches(context, config.deadline, config.disable)
         self._exporters = self._build_exporters()
@@ -113,6 +117,7 @@ class Supervisor:
                 running.push_async_callback(exporter.stop)
             self._ports[OTLP_PORT] = await intake.start(self._config.otlp_port, "--otlp-port")
             running.push_async_callback(intake.stop)
+            running.push_async_callback(close, self._watched)
             collecting = [self._start(group, watched) for watched in self._watched]
             running.callback(_cancel, collecting)
             await self._kernel.control.start()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.collectors.base import CollectorContext
 from agent.collectors.watch import SignalStatus
 from agent.config import Config
-from agent.pipeline import Watched, watches
+from agent.pipeline import Watched, close, watches
 from agent.probes import Probes
 from agent.telemetry.model import Sample, SignalState
 
@@ -33,9 +33,11 @@ async def survey(config: Config, rounds: int, probes: Probes) -> list[Surveyed]:
         probes=probes,
         selection=config.selection,
         kube=config.kube,
+        gpu=config.gpu,
     )
     every = watches(context, config.deadline)
     on = [await _one(w, rounds) for w in every if w.entry.name not in config.disable]
+    await close(every)
     return on + [_disabled(w) for w in every if w.entry.name in config.disable]
 
 

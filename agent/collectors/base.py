@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.errors import AgentError
+from agent.gpu.settings import GpuSettings, GpuUsers
 from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import HostPaths
 from agent.host.selection import Selection
@@ -59,6 +60,9 @@ class CollectorContext:
     """Processes that send spans, the latest first."""
     gpu_pids: Callable[[], Iterable[int]] = tuple
     """Processes that use a GPU."""
+    gpu: GpuSettings = field(default_factory=GpuSettings)
+    gpu_users: GpuUsers = field(default_factory=GpuUsers)
+    """Filled by the collector `gpu`, for `gpu_pids`."""
     kube: KubeSettings = field(default_factory=KubeSettings)
     pods: Pods = field(default_factory=Pods)
     """Filled by the collector `kube`, for everybody who joins something to a pod."""

@@ -1,190 +1,155 @@
-"""GPUs through NVML: utilisation, memory, power, energy, temperature, clocks, throttled time.
+"""GPUs, through NVML or through the dcgm-exporter that runs already.
 
-Source: NVML API reference, "Device Queries"; names of OpenTelemetry's hardware metrics.
+What is read, device by device, is in `agent.gpu`; names are those of OpenTelemetry's hardware metrics.
 """
 
-import ctypes
-import importlib
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agent.collectors.base import CollectorContext, NoData
-from agent.errors import AgentError
-from agent.telemetry.keys import GPU_TASK, HW_ID, HW_NAME, HW_TYPE, REASON
-from agent.telemetry.model import Sample, SignalState
-
-_LIBRARY = "libnvidia-ml.so.1"
-_GPU_TYPE = {HW_TYPE: "gpu"}
-_MILLI = 1e-3
-_NANO = 1e-9
-_PERCENT = 1e-2
-
-_Value = tuple[str, float, dict[str, str]]
-"""Metric, value, attributes beyond those of the device."""
-
-
-def _utilization(nvml: Any, device: Any) -> Iterator[_Value]:
-    busy = nvml.nvmlDeviceGetUtilizationRates(device).gpu * _PERCENT
-    yield "hw.gpu.utilization", busy, {GPU_TASK: "general"}
-
-
-def _encoder(nvml: Any, device: Any) -> Iterator[_Value]:
-    percent, _ = nvml.nvmlDeviceGetEncoderUtilization(device)
-    yield "hw.gpu.utilization", percent * _PERCENT, {GPU_TASK: "encoder"}
-
-
-def _decoder(nvml: Any, device: Any) -> Iterator[_Value]:
-    percent, _ = nvml.nvmlDeviceGetDecoderUtilization(device)
-    yield "hw.gpu.utilization", percent * _PERCENT, {GPU_TASK: "decoder"}
-
-
-def _memory(nvml: Any, device: Any) -> Iterator[_Value]:
-    memory = nvml.nvmlDeviceGetMemoryInfo(device)
-    yield "hw.gpu.memory.usage", memory.used, {}
-    yield "hw.gpu.memory.limit", memory.total, {}
-
-
-def _power(nvml: Any, device: Any) -> Iterator[_Value]:
-    yield "hw.power", nvml.nvmlDeviceGetPowerUsage(device) * _MILLI, _GPU_TYPE
-
-
-def _energy(nvml: Any, device: Any) -> Iterator[_Value]:
-    yield "hw.energy", nvml.nvmlDeviceGetTotalEnergyConsumption(device) * _MILLI, _GPU_TYPE
-
-
-def _temperature(nvml: Any, device: Any) -> Iterator[_Value]:
-    celsius = nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
-    yield "hw.temperature", celsius, _GPU_TYPE
-
-
-def _clock_deficit(nvml: Any, device: Any) -> Iterator[_Value]:
-    highest = nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)
-    now = nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)
-    if highest > 0:
-        yield "tailcause.gpu.clock.deficit", max(0.0, 1.0 - now / highest), {}
-
-
-def _throttled_by(policy: str) -> Callable[[Any, Any], Iterator[_Value]]:
-    def read(nvml: Any, device: Any) -> Iterator[_Value]:
-        code = getattr(nvml, f"NVML_PERF_POLICY_{policy.upper()}")
-        seconds = nvml.nvmlDeviceGetViolationStatus(device, code).violationTime * _NANO
-        yield "tailcause.gpu.throttled_time", seconds, {REASON: policy}
-
-    return read
-
-
-_POLICIES = ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability")
-_FIELDS: tuple[Callable[[Any, Any], Iterator[_Value]], ...] = (
-    *(_utilization, _encoder, _decoder, _memory, _power, _energy, _temperature, _clock_deficit),
-    *(_throttled_by(policy) for policy in _POLICIES),
+from agent.gpu import health
+from agent.gpu.dcgm import DcgmExporter
+from agent.gpu.events import XidLines
+from agent.gpu.identity import Identity
+from agent.gpu.library import Library
+from agent.gpu.lifecycle import Gpus
+from agent.gpu.processes import Places
+from agent.gpu.session import RESET, Outcome, SessionContext
+from agent.gpu.xid import XidBook, severity
+from agent.telemetry.catalogue import gpu as use
+from agent.telemetry.catalogue import gpu_health
+from agent.telemetry.keys import (
+    CONTAINER_ID,
+    ERROR_TYPE,
+    GPU_SOURCE,
+    GPU_STATE,
+    HW_ID,
+    HW_NAME,
+    HW_TYPE,
+    PIPE,
+    POD_UID,
+    PROCESS_PID,
+    REASON,
+    XID_SEVERITY,
 )
+from agent.telemetry.model import Attributes, Sample, SignalState
 
-
-def load_pynvml() -> Any:
-    """Return the binding; look for the library first, which is cheaper than the binding."""
-    try:
-        ctypes.CDLL(_LIBRARY)
-    except OSError as exc:
-        raise NoData(
-            f"NVML is not on this machine ({_LIBRARY})",
-            remedy="install the NVIDIA driver, if there is a GPU",
-        ) from exc
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError as exc:
-        raise NoData(
-            "the package nvidia-ml-py is missing", remedy="pip install 'tailcause[agent]'"
-        ) from exc
+_MEMORY = "tailcause.gpu.process.memory"
+_DROPPED = "tailcause.pipe.dropped"
+_REMEDY = {
+    SignalState.GPU_LOST: RESET,
+    SignalState.HUNG: "look for Xid errors in the kernel log; the other GPUs go on",
+    SignalState.FAILED: "look for NVRM messages in the kernel log",
+    SignalState.NO_PERMISSION: "run the agent as root",
+    SignalState.NOT_SUPPORTED: "update the NVIDIA driver",
+}
+"""The gravest first."""
 
 
 class GpuCollector:
-    """Reads every GPU; a field that a GPU lacks is left out, a lost GPU leaves the others."""
+    """Reads every GPU; one that is lost or hangs leaves the others, and each has a state of its own."""
 
     METRICS: ClassVar[tuple[str, ...]] = (
-        "hw.gpu.utilization",
-        "hw.gpu.memory.usage",
-        "hw.gpu.memory.limit",
-        "hw.power",
-        "hw.energy",
-        "hw.temperature",
-        "tailcause.gpu.clock.deficit",
-        "tailcause.gpu.throttled_time",
+        *(m.name for m in (*use.METRICS, *gpu_health.METRICS)),
+        _DROPPED,
     )
 
-    def __init__(self, context: CollectorContext, load: Callable[[], Any] = load_pynvml) -> None:
-        self._context = context
-        self._load = load
-        self._nvml: Any = None
+    def __init__(
+        self,
+        context: CollectorContext,
+        library: Library | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        settings, self._now = context.gpu, context.now_unix_ns
+        self._users = context.gpu_users
+        self._pods = context.pods
+        self._book = XidBook()
+        self._lines = XidLines(self._book)
+        self._dcgm = DcgmExporter(settings.dcgm, self._now, monotonic_s)
+        library = library or Library(settings.library)
+        places = Places(context.paths)
+        session = SessionContext(settings, library, places, self._book, self._now)
+        self._gpus = Gpus(session, monotonic_s)
+        self._by_pci: dict[str, Identity] = {}
+        self._by_index: dict[int, Identity] = {}
+        self._start_unix_ns = self._now()
 
     def collect(self) -> list[Sample]:
-        """Return the values of all GPUs; raises `NoData` with those at hand if one is lost."""
-        nvml = self._load()
+        """Return the values of all GPUs; raises `NoData` with those at hand if one has a problem."""
+        self._lines.read()
+        page = self._dcgm.read()
+        if page is not None:
+            self._gpus.close()
+            self._by_pci |= page.by_pci
+            return [*page.samples, self._source("dcgm"), *self._own()]
         try:
-            return self._collect(nvml)
-        except nvml.NVMLError_NoPermission as exc:
-            raise NoData(
-                "NVML refuses access", SignalState.NO_PERMISSION, remedy="run the agent as root"
-            ) from exc
-        except (nvml.NVMLError_DriverNotLoaded, nvml.NVMLError_Uninitialized) as exc:
-            self._nvml = None  # after a driver reload the library must be initialised again
-            raise NoData(f"NVML: {exc}", remedy="load the NVIDIA driver") from exc
-        except nvml.NVMLError as exc:
-            self._release()
-            raise AgentError(f"NVML: {exc}") from exc
-
-    def _collect(self, nvml: Any) -> list[Sample]:
-        if self._nvml is None:
-            nvml.nvmlInit()
-            self._nvml = nvml
-        count = nvml.nvmlDeviceGetCount()
-        if count == 0:
-            raise NoData("NVML is there, but no GPU")
-        samples: list[Sample] = []
-        lost = []
-        for index in range(count):
-            try:
-                samples.extend(self._device(nvml, index))
-            except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired):
-                lost.append(str(index))
-        if lost:
-            raise NoData(
-                f"GPU {', '.join(lost)} is lost",
-                SignalState.GPU_LOST,
-                remedy="look for XID errors in the kernel log and reset the GPU",
-                samples=samples,
-            )
+            outcomes = self._gpus.read()
+        except NoData as exc:
+            own = [*self._own()]
+            raise NoData(exc.reason, exc.state, remedy=exc.remedy, samples=own) from exc
+        samples = [sample for outcome in outcomes for sample in self._of(outcome)]
+        used = [sample.attributes for sample in samples if sample.metric == _MEMORY]
+        self._users.replace({int(str(keys[PROCESS_PID])) for keys in used})
+        self._pods.observe("nvml", [_whose(keys) for keys in used])
+        samples += [self._source("nvml"), *self._own()]
+        _raise_problems(outcomes, samples)
         return samples
 
-    def _device(self, nvml: Any, index: int) -> Iterator[Sample]:
-        device = nvml.nvmlDeviceGetHandleByIndex(index)
-        identity = {
-            HW_ID: _text(nvml.nvmlDeviceGetUUID(device)),
-            HW_NAME: _text(nvml.nvmlDeviceGetName(device)),
-        }
-        absent = (
-            nvml.NVMLError_NotSupported,
-            nvml.NVMLError_FunctionNotFound,
-            nvml.NVMLError_NoPermission,
-            nvml.NVMLError_NoData,
+    def close(self) -> None:
+        """Let go of the driver and of the kernel's log."""
+        self._gpus.close()
+        self._lines.close()
+
+    def _of(self, outcome: Outcome) -> Iterator[Sample]:
+        """Yield a GPU's samples and its state; a lost one has failed, of one that hangs nothing more is known."""
+        yield from outcome.samples
+        identity, now = outcome.identity, self._now()
+        if identity is not None:
+            self._by_pci[identity.address] = self._by_index[outcome.index] = identity
+        known = self._by_index.get(outcome.index)  # as it answered before, if it ever did
+        who = known.attributes if known is not None else {HW_NAME: f"nvidia{outcome.index}"}
+        yield Sample("tailcause.gpu.state", 1.0, now, {**who, GPU_STATE: str(outcome.state)})
+        if outcome.state is SignalState.GPU_LOST:
+            for metric, value, attributes in health.states("failed"):
+                yield Sample(metric, value, now, {**who, **attributes})
+
+    def _source(self, source: str) -> Sample:
+        return Sample("tailcause.gpu.source", 1.0, self._now(), {GPU_SOURCE: source})
+
+    def _own(self) -> Iterator[Sample]:
+        """Yield what is counted here: Xids, and what was lost."""
+        now, start = self._now(), self._start_unix_ns
+        for pci, code, count in self._book.counts():
+            kind = {HW_TYPE: "gpu", ERROR_TYPE: f"xid_{code}", XID_SEVERITY: severity(code)}
+            yield Sample("hw.errors", count, now, {**self._who(pci), **kind}, start)
+        for pci, code in self._book.last().items():
+            yield Sample("tailcause.gpu.xid.last", code, now, self._who(pci))
+        losses = (
+            ("too_many_processes", self._gpus.overflow),
+            ("too_many_xids", self._book.overflow),
+            ("kernel_log_overrun", self._lines.overruns),
         )
-        for field in _FIELDS:
-            try:
-                values = list(field(nvml, device))
-            except absent:
-                continue
-            now = self._context.now_unix_ns()
-            for metric, value, attributes in values:
-                yield Sample(metric, float(value), now, {**identity, **attributes})
+        for reason, count in losses:
+            if count:
+                yield Sample(_DROPPED, count, now, {PIPE: "gpu", REASON: reason}, start)
 
-    def _release(self) -> None:
-        nvml, self._nvml = self._nvml, None
-        if nvml is None:
-            return
-        try:
-            nvml.nvmlShutdown()
-        except nvml.NVMLError:
-            return  # it was not initialised any more, which is what we want
+    def _who(self, pci: str) -> dict[str, str]:
+        """Return the GPU at a PCI address; the address itself for one that NVML does not know."""
+        identity = self._by_pci.get(pci)
+        return identity.attributes if identity is not None else {HW_ID: f"PCI:{pci}"}
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _raise_problems(outcomes: list[Outcome], samples: list[Sample]) -> None:
+    problems = [outcome for outcome in outcomes if outcome.state is not SignalState.OK]
+    if not problems:
+        return
+    found = {outcome.state for outcome in problems}
+    state = next(state for state in _REMEDY if state in found)
+    reason = "; ".join(outcome.reason for outcome in problems)
+    raise NoData(reason, state, remedy=_REMEDY[state], samples=samples)
+
+
+def _whose(keys: Attributes) -> tuple[str, str, str]:
+    """Return the device, container and pod of a process."""
+    return str(keys[HW_ID]), str(keys.get(CONTAINER_ID, "")), str(keys.get(POD_UID, ""))

@@ -79,8 +79,8 @@ COLLECTORS: tuple[Entry, ...] = (
     ),
     Entry(
         "gpu",
-        "utilisation, memory, power, clocks and throttling of every GPU",
-        "NVML",
+        "utilisation, memory, power, clocks, throttling and errors of every GPU",
+        "NVML or a dcgm-exporter, /dev/kmsg",
         GpuCollector.METRICS,
         GpuCollector,
     ),

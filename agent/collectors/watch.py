@@ -15,6 +15,8 @@ from agent.telemetry.model import Sample, SignalState
 
 _log = logging.getLogger(__name__)
 
+_Job = tuple[Future[list[Sample]], Callable[[], list[Sample]]]
+_CLOSE_S = 5.0
 _HUNG_REMEDY = "the source does not answer; the other signals go on and this one is tried again"
 
 
@@ -52,7 +54,7 @@ class Watch:
         self._monotonic_s = monotonic_s
         self._now_unix_ns = now_unix_ns
         self._start_unix_ns = now_unix_ns()
-        self._jobs: queue.SimpleQueue[Future[list[Sample]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._running: Future[list[Sample]] | None = None
         self._settled = False
@@ -64,7 +66,7 @@ class Watch:
             self._turn(SignalState.HUNG, "a call has not come back", _HUNG_REMEDY, failed=True)
             return []
         begun_s = self._monotonic_s()
-        self._running = self._submit()
+        self._running = self._submit(self._collector.collect)
         waiting = asyncio.wrap_future(self._running)
         done, _ = await asyncio.wait({waiting}, timeout=self._deadline_s)
         self.status = replace(self.status, duration_s=self._monotonic_s() - begun_s)
@@ -78,7 +80,22 @@ class Watch:
             self.status = replace(self.status, last_value_s=self._monotonic_s())
         return samples
 
-    def _submit(self) -> Future[list[Sample]]:
+    async def close(self) -> None:
+        """Let the collector go, if it holds anything; one that hangs is left behind."""
+        call = getattr(self._collector, "close", None)
+        if call is None or self._thread is None:
+            return
+        closing = asyncio.wrap_future(self._submit(lambda: call() or []))
+        done, _ = await asyncio.wait({closing}, timeout=_CLOSE_S)
+        if not done:
+            closing.cancel()
+            _log.warning("event=signal_not_closed signal=%s", self.name)
+        elif closing.exception() is not None:
+            _log.warning(
+                "event=signal_not_closed signal=%s reason=%r", self.name, str(closing.exception())
+            )
+
+    def _submit(self, call: Callable[[], list[Sample]]) -> Future[list[Sample]]:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._work, name=f"collect-{self.name}", daemon=True
@@ -86,14 +103,14 @@ class Watch:
             self._thread.start()
         job: Future[list[Sample]] = Future()
         job.set_running_or_notify_cancel()
-        self._jobs.put(job)
+        self._jobs.put((job, call))
         return job
 
     def _work(self) -> None:
         while True:
-            job = self._jobs.get()
+            job, call = self._jobs.get()
             try:
-                samples = self._collector.collect()
+                samples = call()
             except BaseException as exc:  # noqa: BLE001  handed over whole to whoever waits
                 job.set_exception(exc)
             else:

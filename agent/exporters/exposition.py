@@ -15,10 +15,12 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    UnknownMetricFamily,
 )
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from agent.exporters.alias_attributes import AliasAttributes
 from agent.telemetry.keys import CGROUP, CONTAINER_NAME, NAMESPACE, POD_NAME
 from agent.telemetry.metric import Kind
 from agent.telemetry.metric import Metric as CatalogueMetric
@@ -81,13 +83,16 @@ class _Families:
         groups: dict[str, list[Sample]] = {}
         for sample in self._samples:
             groups.setdefault(sample.metric, []).append(sample)
+        known = AliasAttributes(self._samples, self._resource)
         for name in sorted(groups):
-            yield from _families(BY_NAME[name], groups[name])
+            yield from _families(BY_NAME[name], groups[name], known)
 
 
-def _families(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]:
+def _families(
+    entry: CatalogueMetric, samples: list[Sample], known: AliasAttributes
+) -> Iterator[Metric]:
     name = prometheus_name(entry)
-    yield from _aliased(entry, samples)
+    yield from _aliased(entry, samples, known)
     if entry.alias == name:  # one family, which carries the labels of both
         yield _family(name, entry, [(_labels(s.attributes) | _alias_labels(s), s) for s in samples])
         return
@@ -96,18 +101,27 @@ def _families(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]
         yield _family(entry.alias, entry, [(_alias_labels(s), s) for s in samples])
 
 
-def _aliased(entry: CatalogueMetric, samples: list[Sample]) -> Iterator[Metric]:
-    """Yield a family for each of the metric's further names that some series bear."""
+def _aliased(
+    entry: CatalogueMetric, samples: list[Sample], known: AliasAttributes
+) -> Iterator[Metric]:
+    """Yield a family for each of the metric's further names that some series bear.
+
+    Series that differ only in what the name's labels leave out are one: the first.
+    """
     for alias in entry.aliases:
-        family = _empty(alias.name, entry)
-        for sample in samples:
+        rows: dict[tuple[tuple[str, str], ...], float] = {}
+        for sample in samples if not known.hides(alias) else ():
             if all(sample.attributes.get(key) == value for key, value in alias.where):
+                attributes = known.of(sample)
                 labels = {
-                    label: _text(sample.attributes[key])
+                    label: _text(attributes[key])
                     for key, label in alias.labels
-                    if key in sample.attributes
+                    if key in attributes
                 }
-                family.add_sample(alias.name, labels, sample.value * alias.factor)
+                rows.setdefault(tuple(labels.items()), sample.value * alias.factor)
+        family = _empty(alias.name, entry)
+        for pairs, value in rows.items():
+            family.add_sample(alias.name, dict(pairs), value)
         if family.samples:
             yield family
 
@@ -151,6 +165,8 @@ def _alias_labels(sample: Sample) -> dict[str, str]:
 
 
 def _empty(name: str, entry: CatalogueMetric) -> Metric:
+    if entry.kind is Kind.COUNTER and not name.endswith("_total"):
+        return UnknownMetricFamily(name, entry.description)  # the library would declare another name
     if entry.kind is Kind.COUNTER:
         return CounterMetricFamily(name, entry.description)
     return GaugeMetricFamily(name, entry.description)

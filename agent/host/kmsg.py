@@ -60,7 +60,7 @@ def parse_xid(text: str) -> XidLine | None:
 
 def pci_address(text: str) -> str:
     """Return domain:bus:device of any spelling ("00000000:3B:00.0"), as the kernel writes it ("0000:3b:00")."""
-    domain, bus, device = text.split(".")[0].split(":")
+    domain, bus, device = text.partition(".")[0].split(":")
     return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
 
 

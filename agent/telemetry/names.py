@@ -7,7 +7,7 @@ own prefix `tailcause.`. Units are UCUM. The tables are in `agent.telemetry.cata
 
 import msgspec
 
-from agent.telemetry.catalogue import agent, cgroup, gpu, kernel, kube, process, system
+from agent.telemetry.catalogue import agent, cgroup, gpu, gpu_health, kernel, kube, process, system
 from agent.telemetry.keys import CONTAINER_ID, CONTAINER_NAME, HW_ID, NAMESPACE, POD_NAME, POD_UID
 from agent.telemetry.metric import Metric
 
@@ -28,6 +28,7 @@ _TABLES: tuple[Metric, ...] = (
     *cgroup.METRICS,
     *process.METRICS,
     *gpu.METRICS,
+    *gpu_health.METRICS,
     *kernel.METRICS,
     *agent.METRICS,
     *kube.METRICS,

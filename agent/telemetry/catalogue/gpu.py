@@ -1,21 +1,144 @@
-"""Metrics of GPUs, through NVML."""
+"""Metrics of what GPUs do, and for whom; through NVML or a dcgm-exporter."""
 
-from agent.telemetry.keys import GPU_TASK, HW_ID, HW_NAME, HW_TYPE, REASON
+from agent.telemetry.catalogue.gpu_names import GPU, dcgm
+from agent.telemetry.keys import (
+    CGROUP,
+    CONTAINER_ID,
+    GPU_CLOCK,
+    GPU_INTERCONNECT,
+    GPU_LINK,
+    GPU_PIPE,
+    GPU_TASK,
+    HW_SENSOR,
+    HW_TYPE,
+    IO_DIRECTION,
+    POD_UID,
+    PROCESS_PID,
+    REASON,
+)
 from agent.telemetry.metric import Kind, Metric
 
-GPU = (HW_ID, HW_NAME)
+PROCESS = (*GPU, PROCESS_PID, CGROUP, CONTAINER_ID, POD_UID)
+_MIB = 1 / (1 << 20)
 
 METRICS: tuple[Metric, ...] = (
     Metric(
-        "hw.gpu.utilization", "1", Kind.GAUGE, "Share of time the GPU was busy.", (*GPU, GPU_TASK)
+        "hw.gpu.utilization",
+        "1",
+        Kind.GAUGE,
+        "Share of time in which the GPU (or its memory, encoder, decoder) was busy.",
+        (*GPU, GPU_TASK),
+        aliases=(
+            dcgm("DEV_GPU_UTIL", 100, task="general"),
+            dcgm("DEV_MEM_COPY_UTIL", 100, task="memory"),
+            dcgm("DEV_ENC_UTIL", 100, task="encoder"),
+            dcgm("DEV_DEC_UTIL", 100, task="decoder"),
+        ),
     ),
-    Metric("hw.gpu.memory.usage", "By", Kind.UP_DOWN, "GPU memory used.", GPU),
-    Metric("hw.gpu.memory.limit", "By", Kind.UP_DOWN, "GPU memory installed.", GPU),
-    Metric("hw.power", "W", Kind.GAUGE, "Power drawn.", (*GPU, HW_TYPE)),
     Metric(
-        "hw.energy", "J", Kind.COUNTER, "Energy used since the driver was loaded.", (*GPU, HW_TYPE)
+        "hw.gpu.memory.usage",
+        "By",
+        Kind.UP_DOWN,
+        "GPU memory used.",
+        GPU,
+        aliases=(dcgm("DEV_FB_USED", _MIB),),
     ),
-    Metric("hw.temperature", "Cel", Kind.GAUGE, "Temperature.", (*GPU, HW_TYPE)),
+    Metric("hw.gpu.memory.limit", "By", Kind.UP_DOWN, "GPU memory installed.", GPU),
+    Metric(
+        "hw.gpu.memory.utilization", "1", Kind.GAUGE, "Share of the GPU memory that is used.", GPU
+    ),
+    Metric(
+        "tailcause.gpu.memory.free",
+        "By",
+        Kind.UP_DOWN,
+        "GPU memory that can be allocated.",
+        GPU,
+        aliases=(dcgm("DEV_FB_FREE", _MIB),),
+    ),
+    Metric(
+        "tailcause.gpu.memory.reserved",
+        "By",
+        Kind.UP_DOWN,
+        "GPU memory that driver and firmware keep.",
+        GPU,
+        aliases=(dcgm("DEV_FB_RESERVED", _MIB),),
+    ),
+    Metric("tailcause.gpu.bar1.usage", "By", Kind.UP_DOWN, "BAR1 memory mapped.", GPU),
+    Metric("tailcause.gpu.bar1.limit", "By", Kind.UP_DOWN, "BAR1 memory there is.", GPU),
+    Metric(
+        "hw.gpu.io",
+        "By",
+        Kind.COUNTER,
+        "Bytes that the GPU sent and received over PCIe and NVLink.",
+        (*GPU, GPU_INTERCONNECT, IO_DIRECTION),
+    ),
+    Metric(
+        "tailcause.gpu.pcie.throughput",
+        "By/s",
+        Kind.GAUGE,
+        "PCIe traffic in a window of 20 ms, on chips that do not count its bytes.",
+        (*GPU, IO_DIRECTION),
+    ),
+    Metric(
+        "tailcause.gpu.nvlink.throughput",
+        "By/s",
+        Kind.GAUGE,
+        "NVLink traffic in both directions since the collection before.",
+        GPU,
+        aliases=(dcgm("DEV_NVLINK_BANDWIDTH_TOTAL", 1e-6),),
+    ),
+    Metric(
+        "tailcause.gpu.nvlink.io",
+        "By",
+        Kind.COUNTER,
+        "Bytes sent and received over one NVLink.",
+        (*GPU, GPU_LINK, IO_DIRECTION),
+    ),
+    Metric(
+        "hw.power",
+        "W",
+        Kind.GAUGE,
+        "Power drawn.",
+        (*GPU, HW_TYPE),
+        aliases=(dcgm("DEV_POWER_USAGE"),),
+    ),
+    Metric(
+        "hw.energy",
+        "J",
+        Kind.COUNTER,
+        "Energy used since the driver was loaded.",
+        (*GPU, HW_TYPE),
+        aliases=(dcgm("DEV_TOTAL_ENERGY_CONSUMPTION", 1e3),),
+    ),
+    Metric(
+        "hw.temperature",
+        "Cel",
+        Kind.GAUGE,
+        "Temperature of the chip and of its memory.",
+        (*GPU, HW_TYPE, HW_SENSOR),
+        aliases=(
+            dcgm("DEV_GPU_TEMP", sensor="gpu"),
+            dcgm("DEV_MEMORY_TEMP", sensor="memory"),
+        ),
+    ),
+    Metric(
+        "hw.fan.speed_ratio",
+        "1",
+        Kind.GAUGE,
+        "Speed that the fans are set to, as a share of the highest.",
+        (*GPU, HW_TYPE),
+    ),
+    Metric(
+        "tailcause.gpu.clock.frequency",
+        "Hz",
+        Kind.GAUGE,
+        "Clock of the SMs and of the memory.",
+        (*GPU, GPU_CLOCK),
+        aliases=(
+            dcgm("DEV_SM_CLOCK", 1e-6, clock="sm"),
+            dcgm("DEV_MEM_CLOCK", 1e-6, clock="memory"),
+        ),
+    ),
     Metric(
         "tailcause.gpu.clock.deficit",
         "1",
@@ -24,10 +147,56 @@ METRICS: tuple[Metric, ...] = (
         GPU,
     ),
     Metric(
+        "tailcause.gpu.clock.event",
+        "1",
+        Kind.GAUGE,
+        "1 for each reason that sets the clocks now, 0 for the others.",
+        (*GPU, REASON),
+    ),
+    Metric(
         "tailcause.gpu.throttled_time",
         "s",
         Kind.COUNTER,
         "Integrated time the clocks were held down, by reason.",
         (*GPU, REASON),
+        aliases=(
+            dcgm("DEV_POWER_VIOLATION", 1e9, reason="power"),
+            dcgm("DEV_THERMAL_VIOLATION", 1e9, reason="thermal"),
+            dcgm("DEV_SYNC_BOOST_VIOLATION", 1e9, reason="sync_boost"),
+            dcgm("DEV_BOARD_LIMIT_VIOLATION", 1e9, reason="board_limit"),
+            dcgm("DEV_LOW_UTIL_VIOLATION", 1e9, reason="low_utilization"),
+            dcgm("DEV_RELIABILITY_VIOLATION", 1e9, reason="reliability"),
+        ),
+    ),
+    Metric(
+        "tailcause.gpu.activity",
+        "1",
+        Kind.GAUGE,
+        "Share of cycles in which a unit was at work, since the collection before (GPM: Hopper and later).",
+        (*GPU, GPU_PIPE),
+        aliases=(
+            dcgm("PROF_GR_ENGINE_ACTIVE", pipe="graphics"),
+            dcgm("PROF_SM_ACTIVE", pipe="sm"),
+            dcgm("PROF_SM_OCCUPANCY", pipe="occupancy"),
+            dcgm("PROF_PIPE_TENSOR_ACTIVE", pipe="tensor"),
+            dcgm("PROF_DRAM_ACTIVE", pipe="dram"),
+            dcgm("PROF_PIPE_FP64_ACTIVE", pipe="fp64"),
+            dcgm("PROF_PIPE_FP32_ACTIVE", pipe="fp32"),
+            dcgm("PROF_PIPE_FP16_ACTIVE", pipe="fp16"),
+        ),
+    ),
+    Metric(
+        "tailcause.gpu.process.memory",
+        "By",
+        Kind.UP_DOWN,
+        "GPU memory of a process, with the cgroup that it lives in.",
+        PROCESS,
+    ),
+    Metric(
+        "tailcause.gpu.process.utilization",
+        "1",
+        Kind.GAUGE,
+        "Share of the SMs' time that a process had, since the collection before.",
+        PROCESS,
     ),
 )

@@ -1,0 +1,1 @@
+"""GPUs: the driver's library, what it tells of each device, its events, and a dcgm-exporter in its place."""
