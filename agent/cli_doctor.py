@@ -129,8 +129,12 @@ def _layout(config: Config) -> Finding:
 
 
 def _ports(config: Config) -> list[Finding]:
-    wanted = (("--otlp-port", config.otlp_port), ("--metrics-port", config.metrics_port))
-    return [_port(config.listen, flag, port) for flag, port in wanted]
+    wanted = (
+        ("--otlp-port", config.otlp_port),
+        ("--otlp-grpc-port", config.grpc_port),
+        ("--metrics-port", config.metrics_port),
+    )
+    return [_port(config.listen, flag, port) for flag, port in wanted if port is not None]
 
 
 def _port(host: str, flag: str, port: int) -> Finding:

@@ -23,6 +23,8 @@ from agent.probelist import ProbeSettings, known
 
 ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
 EXPORT_OFF = "off"
+GRPC_OFF = "off"
+GRPC_PORT = 4317
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +32,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     listen: str = "127.0.0.1"
     otlp_port: int = 4318
+    otlp_grpc_port: str = ""
+    """A port or `off`; by default 4317, or any free one where `otlp_port` is 0."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    bearer_token_file: str = ""
+    redact: bool = True
+    sample_rest: float = 1.0
+    """Of the traces that are neither slow nor failed; 1 keeps every trace."""
+    sample_wait: float = 5.0
     metrics_port: int = 9464
     forward: str = ""
     export: str = ""
@@ -71,6 +83,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def metrics_url(self) -> str:
         """Return where metrics are pushed: like the spans, unless `export` says otherwise."""
         return "" if self.export == EXPORT_OFF else self.export or self.forward
+
+    @property
+    def grpc_port(self) -> int | None:
+        """Return the port of the OTLP/gRPC intake (0: any free one), None where it is off."""
+        if self.otlp_grpc_port == GRPC_OFF:
+            return None
+        return int(self.otlp_grpc_port or (GRPC_PORT if self.otlp_port else 0))
 
     @property
     def paths(self) -> HostPaths:
@@ -115,7 +134,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.host_name or socket.gethostname()
 
 
-DURATIONS = ("interval", "export_interval", "deadline")
+DURATIONS = ("interval", "export_interval", "deadline", "sample_wait")
 URLS = ("forward", "export", "kubelet", "gpu_dcgm")
 PORTS = ("otlp_port", "metrics_port")
 MAY_BE_OFF = ("export", "gpu_dcgm")
@@ -191,6 +210,8 @@ def _build(values: dict[str, object]) -> Config:
     for key in DURATIONS:
         if key in values:
             values[key] = parse_duration_s(str(values[key]))
+    if "otlp_grpc_port" in values:
+        values["otlp_grpc_port"] = str(values["otlp_grpc_port"])
     for key in LISTS:
         if isinstance(values.get(key), str):
             values[key] = [part for part in re.split(r"[,\s]+", str(values[key])) if part]
@@ -206,6 +227,7 @@ def _validate(config: Config) -> None:
     for key in PORTS:
         if not 0 <= getattr(config, key) <= 65535:
             raise ConfigError(f"{key} must be a port, 0 to 65535 (0: any free one)")
+    _check_intake(config)
     for key in DURATIONS:
         if getattr(config, key) < 0.01:
             raise ConfigError(f"{key} must be at least 10ms")
@@ -221,6 +243,19 @@ def _validate(config: Config) -> None:
         raise ConfigError("ebpf_memory_budget must be megabytes, such as 96")
     _check_names("disable: no collector", config.disable, [entry.name for entry in COLLECTORS])
     _check_names("ebpf_probes: no probe", config.ebpf_probes, known())
+
+
+def _check_intake(config: Config) -> None:
+    port = config.otlp_grpc_port
+    usable = port.isascii() and port.isdigit() and int(port) <= 65535
+    if port not in {"", GRPC_OFF} and not usable:
+        raise ConfigError("otlp_grpc_port must be a port, 0 to 65535 (0: any free one), or off")
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise ConfigError("tls_cert and tls_key belong together: give both")
+    if config.tls_client_ca and not config.tls_cert:
+        raise ConfigError("tls_client_ca needs tls_cert and tls_key")
+    if not 0 < config.sample_rest <= 1:
+        raise ConfigError("sample_rest must be a share, such as 0.1 (1: every trace is kept)")
 
 
 def _check_names(problem: str, given: Iterable[str], names: list[str]) -> None:

@@ -1,6 +1,7 @@
 """One HTTP application on one port."""
 
 import errno
+import ssl
 
 from aiohttp import web
 
@@ -11,9 +12,10 @@ from agent.otlp.receiver import runner
 class Listener:
     """Listens for an application; the caller learns the port and stops it."""
 
-    def __init__(self, app: web.Application, host: str) -> None:
+    def __init__(self, app: web.Application, host: str, tls: ssl.SSLContext | None = None) -> None:
         self._runner = runner(app)
         self._host = host
+        self._tls = tls
 
     async def start(self, port: int, flag: str) -> int:
         """Listen on a port (0: any free one) and return it; raises `CannotStartError`.
@@ -22,20 +24,24 @@ class Listener:
         """
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, port).start()
+            await web.TCPSite(self._runner, self._host, port, ssl_context=self._tls).start()
         except OSError as exc:
             await self._runner.cleanup()
-            raise CannotStartError(self._why(exc, port, flag)) from exc
+            raise cannot_listen(exc, self._host, port, flag) from exc
         bound: int = self._runner.addresses[0][1]
         return bound
-
-    def _why(self, exc: OSError, port: int, flag: str) -> str:
-        if exc.errno == errno.EADDRINUSE:
-            return f"port {port} is in use: stop what listens there, or give {flag} (0: a free one)"
-        if exc.errno == errno.EACCES:
-            return f"port {port} needs root: give {flag} above 1023"
-        return f"cannot listen on {self._host}:{port}: {exc.strerror or exc}"
 
     async def stop(self) -> None:
         """Stop listening; requests at work get a second to finish."""
         await self._runner.cleanup()
+
+
+def cannot_listen(exc: OSError, host: str, port: int, flag: str) -> CannotStartError:
+    """Return the error that tells the user which option to change."""
+    if exc.errno == errno.EADDRINUSE:
+        why = f"port {port} is in use: stop what listens there, or give {flag} (0: a free one)"
+    elif exc.errno == errno.EACCES:
+        why = f"port {port} needs root: give {flag} above 1023"
+    else:
+        why = f"cannot listen on {host}:{port}: {exc.strerror or exc}"
+    return CannotStartError(why)

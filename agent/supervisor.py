@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 
-from aiohttp import web
-
-from agent import kernelside
+from agent import kernelside, spanside
 from agent.collectors.base import CollectorContext
 from agent.config import Config
 from agent.enrich import Enricher
@@ -23,12 +21,9 @@ from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
 from agent.gpu.settings import GpuUsers
 from agent.host.hierarchies import Hierarchies, discover
-from agent.intake import Intake
 from agent.kube.directory import Pods
 from agent.kube.label import label
 from agent.kube.own import OwnSamples
-from agent.listen import Listener
-from agent.otlp.receiver import Receiver
 from agent.otlp.sender import Sender
 from agent.pipeline import Board, Watched, close, collect_every, disabled_samples, watches
 from agent.selfmetrics import SelfMetrics
@@ -38,7 +33,6 @@ from agent.telemetry.model import Attributes
 _log = logging.getLogger(__name__)
 
 SPANS_PIPE = "spans"
-OTLP_PORT = "otlp_port"
 
 
 class Supervisor:
@@ -55,8 +49,9 @@ class Supervisor:
         enricher = Enricher(config.paths, hierarchies, config.node)
         enricher.pods = pods
         self._kernel = kernelside.build(config, enricher, hierarchies)
-        intake = Intake(enricher, self._senders.get(SPANS_PIPE), self._kernel.annotate)
-        self._receiver = Receiver(intake.accept)
+        sender = self._senders.get(SPANS_PIPE)
+        around = spanside.Around(enricher, sender, self._kernel.annotate)
+        self._spans = spanside.build(config, around)
         context = CollectorContext(
             config.paths,
             config.walk_limits,
@@ -77,6 +72,7 @@ class Supervisor:
         self._board.add_source(enricher.own_samples)
         self._board.add_source(OwnSamples(pods))
         self._board.add_source(self._kernel.own_samples)
+        self._board.add_source(self._spans.own_samples)
         self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
 
     def _build_exporters(self) -> list[Exporter]:
@@ -105,9 +101,6 @@ class Supervisor:
             raise refusals[0]
 
     async def _run(self, ready: Callable[[dict[str, int]], None]) -> None:
-        app = web.Application()
-        self._receiver.register(app)
-        intake = Listener(app, self._config.listen)
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._kernel.probes.off, "stopped")
             sending = [group.create_task(sender.run()) for sender in self._senders.values()]
@@ -115,8 +108,8 @@ class Supervisor:
             for exporter in self._exporters:
                 await exporter.start(group)
                 running.push_async_callback(exporter.stop)
-            self._ports[OTLP_PORT] = await intake.start(self._config.otlp_port, "--otlp-port")
-            running.push_async_callback(intake.stop)
+            await self._spans.start(group, self._ports)
+            running.push_async_callback(self._spans.stop)
             running.push_async_callback(close, self._watched)
             collecting = [self._start(group, watched) for watched in self._watched]
             running.callback(_cancel, collecting)

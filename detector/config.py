@@ -83,6 +83,12 @@ class Config(msgspec.Struct, frozen=True):
 
     host: str = "127.0.0.1"
     otlp_port: Port = 14318
+    otlp_grpc_port: str = ""
+    """A port or `off`; by default 14317, or any free one where `otlp_port` is 0."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    bearer_token_file: str = ""
     api_port: Port = 8790
     series: SeriesConfig = SeriesConfig()
     forecast: ForecastConfig = ForecastConfig()
@@ -154,12 +160,26 @@ def _validated(merged: Mapping[str, Any]) -> Config:
     for key, value in merged.items():
         section, _, inner = key.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[inner] = value
+    if "otlp_grpc_port" in tree:  # a number in TOML
+        tree["otlp_grpc_port"] = str(tree["otlp_grpc_port"])
     try:
         config = msgspec.convert(tree, Config, strict=False)
     except msgspec.ValidationError as exc:
         raise ConfigError(f"bad setting: {exc}") from exc
+    _check_intake(config)
     _check_reach(config)
     return config
+
+
+def _check_intake(config: Config) -> None:
+    port = config.otlp_grpc_port
+    usable = port.isascii() and port.isdigit() and int(port) <= 65535
+    if port not in {"", "off"} and not usable:
+        raise ConfigError("otlp_grpc_port must be a port, 0 to 65535 (0: any free one), or off")
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise ConfigError("tls_cert and tls_key belong together: give both")
+    if config.tls_client_ca and not config.tls_cert:
+        raise ConfigError("tls_client_ca needs tls_cert and tls_key")
 
 
 def _check_reach(config: Config) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agent.otlp.receiver import Receiver, runner
+from agent.otlp.receiver import runner
+from detector import intake
 from detector import state as state_folder
 from detector.analysis import Analyse, Analyst
 from detector.api import Api
@@ -55,14 +56,14 @@ async def serve(config: Config, around: Surroundings) -> None:
         api = stack.enter_context(_bind(config.host, config.api_port))
         reloaded = pipeline.reload()
         analyst.recover(around.clock())
-        otlp_port = await _listen(stack, _otlp_app(pipeline), otlp)
+        ports = await intake.listen(stack, config, pipeline.accept, otlp)
         api_port = await _listen(stack, Api(pipeline, analyst, database).application(), api)
         record = state_folder.ServiceRecord(
-            os.getpid(), config.host, api_port, otlp_port, around.clock()
+            os.getpid(), config.host, api_port, ports["otlp_port"], around.clock()
         )
         state_folder.write_record(around.state, record)
         stack.callback(state_folder.remove_record, around.state)
-        ready = {"event": "ready", "otlp_port": otlp_port, "api_port": api_port}
+        ready = {"event": "ready", **ports, "api_port": api_port}
         around.announce(json.dumps(ready))
         _log.info("service ready reloaded_spans=%d state=%s", reloaded, around.state)
         await _supervise(config, pipeline, analyst, around)
@@ -108,12 +109,6 @@ async def _every(
         except Exception as exc:  # noqa: BLE001  boundary: one bad round must not end the watch
             failures["rounds_failed"] += 1
             _log.error("round failed error=%r", exc, exc_info=exc)
-
-
-def _otlp_app(pipeline: Pipeline) -> web.Application:
-    app = web.Application()
-    Receiver(pipeline.accept).register(app)
-    return app
 
 
 async def _listen(stack: AsyncExitStack, app: web.Application, listener: socket.socket) -> int:

@@ -9,6 +9,7 @@ dashboards for another name (cAdvisor), it is exposed beside it with that export
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -24,7 +25,7 @@ from agent.exporters.alias_attributes import AliasAttributes
 from agent.telemetry.keys import CGROUP, CONTAINER_NAME, NAMESPACE, POD_NAME
 from agent.telemetry.metric import Kind
 from agent.telemetry.metric import Metric as CatalogueMetric
-from agent.telemetry.model import Attributes, AttributeValue, Buckets, Sample
+from agent.telemetry.model import Attributes, AttributeValue, Buckets, ExplicitBuckets, Sample
 from agent.telemetry.names import BY_NAME
 
 _UNIT_SUFFIX = {
@@ -140,17 +141,21 @@ def _histogram(
 ) -> Metric:
     family = HistogramMetricFamily(name, entry.description)
     for labels, sample in rows:
-        if sample.buckets is None:
+        known = sample.explicit or sample.buckets
+        if known is None:
             continue
-        for bound, count in [*_cumulative(sample.buckets), ("+Inf", sample.value)]:
+        for bound, count in [*_below(known), ("+Inf", sample.value)]:
             family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
         family.add_sample(f"{name}_count", labels, sample.value)
-        family.add_sample(f"{name}_sum", labels, sample.buckets.sum)
+        family.add_sample(f"{name}_sum", labels, known.sum)
     return family
 
 
-def _cumulative(buckets: Buckets) -> Iterator[tuple[str, float]]:
+def _below(buckets: Buckets | ExplicitBuckets) -> Iterator[tuple[str, float]]:
     """Yield each bound and how many values lie below it."""
+    if isinstance(buckets, ExplicitBuckets):
+        yield from zip(map(repr, buckets.bounds), accumulate(buckets.counts), strict=False)
+        return
     for exponent in _BOUND_EXPONENTS:
         whole = max(exponent - buckets.first, 0)
         yield repr(2.0**exponent), buckets.below + sum(buckets.counts[:whole])

@@ -54,7 +54,10 @@ class Signal(StrEnum):
 
 
 def parse(signal: Signal, body: bytes, content_type: str) -> Message:
-    """Return the request in a body, protobuf or OTLP/JSON; raise `MalformedError` otherwise."""
+    """Return the request in a body, protobuf or OTLP/JSON; raise `MalformedError` otherwise.
+
+    Ids are not checked: see `ids.drop_bad_spans`.
+    """
     message = _empty(signal)
     if content_type == PROTOBUF:
         _parse_protobuf(message, body)
@@ -62,8 +65,6 @@ def parse(signal: Signal, body: bytes, content_type: str) -> Message:
         _parse_json(message, body)
     else:
         raise MalformedError(f"content type {content_type!r}: send {PROTOBUF} or {JSON}")
-    if isinstance(message, trace_service_pb2.ExportTraceServiceRequest):
-        _check_ids(message)
     return message
 
 
@@ -102,13 +103,6 @@ def _refuse_constant(name: str) -> Any:
 def _short(exc: Exception) -> str:
     text = str(exc).encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 200 else text[:200] + "…"
-
-
-def _check_ids(message: trace_service_pb2.ExportTraceServiceRequest) -> None:
-    for resource_spans in message.resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            for span in scope_spans.spans:
-                ids.check_span_ids(span)
 
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:

@@ -9,6 +9,7 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from agent.otlp.tracestate import adjusted_count
 from agent.telemetry.model import (
     Attributes,
     AttributeValue,
@@ -55,6 +56,7 @@ def _span(span: trace_pb2.Span, resource: Attributes) -> Span:
         attributes=attributes(span.attributes),
         links=tuple(Link(link.trace_id.hex(), link.span_id.hex()) for link in span.links),
         resource=resource,
+        weight=adjusted_count(span.trace_state) if span.trace_state else 1.0,
     )
 
 

@@ -61,6 +61,33 @@ def _fill(metric: metrics_pb2.Metric, name: str, samples: list[Sample]) -> None:
 
 
 def _fill_histogram(metric: metrics_pb2.Metric, samples: list[Sample]) -> None:
+    """Write histograms with the bounds that they have; all samples of a metric have the same kind."""
+    if any(sample.explicit is not None for sample in samples):
+        _fill_explicit(metric.histogram, samples)
+    else:
+        _fill_exponential(metric, samples)
+
+
+def _fill_explicit(histogram: metrics_pb2.Histogram, samples: list[Sample]) -> None:
+    histogram.aggregation_temporality = _CUMULATIVE
+    for sample in samples:
+        if (buckets := sample.explicit) is None:
+            continue
+        point = histogram.data_points.add()
+        point.start_time_unix_nano = sample.start_unix_ns
+        point.time_unix_nano = sample.time_unix_ns
+        point.count, point.sum = int(sample.value), buckets.sum
+        point.explicit_bounds.extend(buckets.bounds)
+        point.bucket_counts.extend(buckets.counts)
+        for exemplar in buckets.exemplars:
+            written = point.exemplars.add()
+            written.as_double, written.time_unix_nano = exemplar.value, exemplar.time_unix_ns
+            written.trace_id = bytes.fromhex(exemplar.trace_id)
+            written.span_id = bytes.fromhex(exemplar.span_id)
+        _set_attributes(point.attributes, sample.attributes)
+
+
+def _fill_exponential(metric: metrics_pb2.Metric, samples: list[Sample]) -> None:
     """Write exponential histograms of scale 0: their bucket i holds values from 2^i up to 2^(i+1)."""
     histogram = metric.exponential_histogram
     histogram.aggregation_temporality = _CUMULATIVE

@@ -1,4 +1,9 @@
-"""The bodies of OTLP/HTTP responses: partial success, and `google.rpc.Status` for errors."""
+"""The answers of OTLP: partial success, and `google.rpc.Status` for errors, as HTTP body or gRPC trailer.
+
+`google.rpc.Status` and `RetryInfo` are written by hand, because the package that holds the generated classes
+is no dependency of ours.
+Source: googleapis, google/rpc/status.proto and error_details.proto; protobuf's encoding guide.
+"""
 
 import json
 from enum import IntEnum
@@ -16,6 +21,8 @@ Response: TypeAlias = (
     | logs_service_pb2.ExportLogsServiceResponse
 )
 
+_RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
+
 
 class Code(IntEnum):
     """The gRPC status codes that OTLP answers with."""
@@ -23,22 +30,35 @@ class Code(IntEnum):
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     RESOURCE_EXHAUSTED = 8
+    INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 def error_body(code: Code, text: str, content_type: str) -> bytes:
-    """Return a `google.rpc.Status` in the encoding of the request.
-
-    The protobuf form is written by hand: code is field 1 (varint), message field 2 (string), and
-    the package that holds the generated class is no dependency of ours.
-    """
+    """Return a `google.rpc.Status` in the encoding of the request."""
     if content_type == JSON:
         return json.dumps({"code": int(code), "message": text}).encode()
-    raw = text.encode()
-    return bytes((0x08, code, 0x12)) + _varint(len(raw)) + raw
+    return bytes((0x08, code)) + _field(2, text.encode())
 
 
-def _varint(number: int) -> bytes:
+def error_details(code: Code, text: str, retry_after_s: float | None) -> bytes:
+    """Return a `google.rpc.Status` for the trailer `grpc-status-details-bin`, with RetryInfo where a client may come back."""
+    status = error_body(code, text, "")
+    if retry_after_s is None:
+        return status
+    seconds, nanos = int(retry_after_s), int(retry_after_s % 1 * 1e9)
+    duration = b"\x08" + varint(seconds) + (b"\x10" + varint(nanos) if nanos else b"")
+    return status + _field(3, _field(1, _RETRY_INFO) + _field(2, _field(1, duration)))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited field."""
+    return bytes((number << 3 | 2,)) + varint(len(content)) + content
+
+
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes lengths."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -33,11 +33,32 @@ class Buckets(msgspec.Struct, frozen=True):
     sum: float
 
 
+class Exemplar(msgspec.Struct, frozen=True):
+    """One measurement of a histogram and the span that it came from; ids in lower-case hex."""
+
+    value: float
+    time_unix_ns: int
+    trace_id: str
+    span_id: str
+
+
+class ExplicitBuckets(msgspec.Struct, frozen=True):
+    """The counts of a cumulative histogram with bounds of its own.
+
+    Bucket i holds values up to `bounds[i]`, the last one all above: there is one count more than bounds.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+    exemplars: tuple[Exemplar, ...] = ()
+
+
 class Sample(msgspec.Struct, frozen=True):
     """One value of one metric of the catalogue, as a collector reads it.
 
     `start_unix_ns` is when a counter began counting (0: unknown); gauges leave it at 0. The value of a
-    histogram is the number of its events, and `buckets` tells how they lie.
+    histogram is the number of its events, and `buckets` or `explicit` tells how they lie.
     """
 
     metric: str
@@ -46,6 +67,7 @@ class Sample(msgspec.Struct, frozen=True):
     attributes: Attributes = {}
     start_unix_ns: int = 0
     buckets: Buckets | None = None
+    explicit: ExplicitBuckets | None = None
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -99,6 +121,8 @@ class Span(msgspec.Struct, frozen=True):
     attributes: Attributes = {}
     links: tuple[Link, ...] = ()
     resource: Attributes = {}
+    weight: float = 1.0
+    """How many spans it stands for where traces were sampled by probability."""
 
     @property
     def duration_s(self) -> float:

@@ -10,7 +10,7 @@ from detector.errors import ConfigError
 
 _EPILOG = """\
 examples:
-  tailcause serve                                   OTLP/HTTP on 14318, page on http://127.0.0.1:8790
+  tailcause serve                                   OTLP on 14317 and 14318, page on http://127.0.0.1:8790
   tailcause serve --window 5s --state /var/tmp/tc   wider windows, another state folder
   tailcause serve --set decision.min_ratio=2        only what at least doubles the P99
 
@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_state(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
     parser.add_argument("--otlp-port", type=int, metavar="PORT", help="OTLP/HTTP (default: 14318)")
+    parser.add_argument(
+        "--otlp-grpc-port", metavar="PORT", help="OTLP/gRPC (default: 14317); off: none"
+    )
     parser.add_argument("--api-port", type=int, metavar="PORT", help="API, page (default: 8790)")
     parser.add_argument(
         "--window", type=options.duration_s, metavar="2s", help="width of a window (default: 2s)"
@@ -55,6 +58,7 @@ def _announce(line: str) -> None:
 def _flags(args: argparse.Namespace) -> list[tuple[str, object]]:
     named = {
         "otlp_port": args.otlp_port,
+        "otlp_grpc_port": args.otlp_grpc_port,
         "api_port": args.api_port,
         "series.window_s": args.window,
     }

@@ -41,7 +41,7 @@ def detector(layout: Layout) -> PartSpec:
     """Describe the detector, with a store of its own for this run."""
     return PartSpec("detector", (
         "detector.cli.main", "serve", "--state", str(layout.run.detector),
-        "--otlp-port", str(layout.ports.detector_otlp), "--api-port", str(layout.ports.detector_api),
+        "--otlp-port", str(layout.ports.detector_otlp), "--otlp-grpc-port", "0", "--api-port", str(layout.ports.detector_api),
     ))  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def agent(layout: Layout) -> PartSpec:
     """Describe the agent: spans and metrics go on to the detector, metrics at the pace of a short run."""
     detector_url = f"{LOOPBACK}:{layout.ports.detector_otlp}"
     return PartSpec("agent", (
-        "agent.cli", "run", "--otlp-port", str(layout.ports.agent_otlp),
+        "agent.cli", "run", "--otlp-port", str(layout.ports.agent_otlp), "--otlp-grpc-port", "0",
         "--metrics-port", str(layout.ports.agent_metrics), "--forward", detector_url,
         "--export", detector_url, "--interval", "1s", "--export-interval", "1s",
     ))  # fmt: skip

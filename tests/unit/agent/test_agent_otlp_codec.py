@@ -22,7 +22,15 @@ from agent.otlp.codec import (
     skipped_points,
     spans,
 )
-from agent.telemetry.model import Link, Sample, SpanKind, SpanStatus
+from agent.otlp.ids import drop_bad_spans
+from agent.telemetry.model import (
+    Exemplar,
+    ExplicitBuckets,
+    Link,
+    Sample,
+    SpanKind,
+    SpanStatus,
+)
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAN_ID = "b7ad6b7169203331"
@@ -90,6 +98,13 @@ def test_unknown_json_fields_are_ignored() -> None:
     assert len(parse_tree(trace_tree(fieldOfTomorrow={"deep": [1]}))) == 1
 
 
+@pytest.mark.parametrize("overrides", [{"startTimeUnixNano": "soon"}, {"attributes": 3}])
+def test_bad_span_fields_are_malformed(overrides: dict[str, object]) -> None:
+    """A field of another type rejects the batch."""
+    with pytest.raises(MalformedError):
+        parse_tree(trace_tree(**overrides))
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -99,25 +114,80 @@ def test_unknown_json_fields_are_ignored() -> None:
         {"traceId": "0" * 32},
         {"traceId": "zz" * 16},
         {"traceId": 7},
+        {"traceId": None},
         {"parentSpanId": "abcd"},
-        {"links": [{"traceId": TRACE_ID, "spanId": "ab"}]},
-        {"startTimeUnixNano": "soon"},
-        {"attributes": 3},
+        {"parentSpanId": "not hex"},
     ],
 )
-def test_bad_span_fields_are_malformed(overrides: dict[str, object]) -> None:
-    """An id of another length and a field of another type reject the batch."""
-    with pytest.raises(MalformedError):
-        parse_tree(trace_tree(**overrides))
+def test_a_bad_id_costs_its_span(overrides: dict[str, object]) -> None:
+    """A wrong id rejects its span, says why and leaves the others; an empty parent is a root."""
+    tree = trace_tree(**overrides)
+    good = trace_tree(parentSpanId="")
+    tree["resourceSpans"] += good["resourceSpans"]  # type: ignore[operator]
+    message = parse(Signal.TRACES, json.dumps(tree).encode(), JSON)
+    bad = drop_bad_spans(message)
+    assert (bad.spans, count_items(message)) == (1, 1)
+    assert "_id" in bad.reason
 
 
-def test_bad_protobuf_id_is_malformed() -> None:
+@pytest.mark.parametrize(
+    "link", [{"traceId": TRACE_ID, "spanId": "ab"}, {"traceId": "x", "spanId": SPAN_ID}]
+)
+def test_a_bad_link_costs_the_link(link: dict[str, str]) -> None:
+    """The span stays, with its other links."""
+    tree = trace_tree(links=[{"traceId": TRACE_ID, "spanId": PARENT_ID}, link])
+    message = parse(Signal.TRACES, json.dumps(tree).encode(), JSON)
+    bad = drop_bad_spans(message)
+    [span] = spans(message)
+    assert (bad.spans, dict(bad.counts)) == (0, {"bad_link_id": 1})
+    assert span.links == (Link(TRACE_ID, PARENT_ID),)
+
+
+def test_ids_in_json_are_hex_of_any_case() -> None:
+    """Upper-case digits are the same id."""
+    message = parse(Signal.TRACES, json.dumps(trace_tree(traceId=TRACE_ID.upper())).encode(), JSON)
+    assert drop_bad_spans(message).spans == 0
+    assert spans(message)[0].trace_id == TRACE_ID
+
+
+def test_bytes_in_json_are_base64() -> None:
+    """A bytes attribute is base64 in JSON, unlike an id."""
+    tree = trace_tree(attributes=[{"key": "raw", "value": {"bytesValue": "AP8="}}])
+    message = parse(Signal.TRACES, json.dumps(tree).encode(), JSON)
+    assert spans(message)[0].attributes == {"raw": "00ff"}
+
+
+def test_bad_protobuf_id_is_told() -> None:
     """The id check holds for protobuf as it does for JSON."""
     message = trace_service_pb2.ExportTraceServiceRequest()
     span = message.resource_spans.add().scope_spans.add().spans.add()
     span.trace_id, span.span_id = b"short", bytes.fromhex(SPAN_ID)
-    with pytest.raises(MalformedError, match="trace_id has 5 bytes instead of 16"):
-        parse(Signal.TRACES, message.SerializeToString(), PROTOBUF)
+    assert drop_bad_spans(message).reason == (
+        "trace_id is no id of 16 bytes (32 hexadecimal digits in JSON)"
+    )
+
+
+def test_the_weight_of_a_sampled_span() -> None:
+    """The threshold in the trace state tells how many spans a span stands for."""
+    [tenth] = parse_tree(trace_tree(traceState="ot=th:e666,x=y"))
+    [whole] = parse_tree(trace_tree())
+    assert tenth.weight == pytest.approx(10, rel=0.001)  # type: ignore[attr-defined]
+    assert whole.weight == 1.0  # type: ignore[attr-defined]
+
+
+def test_explicit_buckets_and_exemplars_are_encoded() -> None:
+    """A histogram with bounds of its own keeps them, and the spans that stand for its buckets."""
+    exemplar = Exemplar(0.3, 1900, TRACE_ID, SPAN_ID)
+    explicit = ExplicitBuckets((0.1, 1.0), (1, 2, 0), 0.7, (exemplar,))
+    sample = Sample("gen_ai.server.request.duration", 3, 2000, {"a": "b"}, 1000, explicit=explicit)
+    message = metrics_service_pb2.ExportMetricsServiceRequest.FromString(
+        encode_samples([sample], {})
+    )
+    [point] = message.resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points
+    assert (point.count, point.sum, point.start_time_unix_nano) == (3, 0.7, 1000)
+    assert (list(point.explicit_bounds), list(point.bucket_counts)) == ([0.1, 1.0], [1, 2, 0])
+    assert (point.exemplars[0].as_double, point.exemplars[0].trace_id.hex()) == (0.3, TRACE_ID)
+    assert point.exemplars[0].span_id.hex() == SPAN_ID
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ class Intake:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.verdict = Verdict()
+        self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.items: list[tuple[Signal, int]] = []
@@ -42,6 +43,8 @@ class Intake:
 
     async def _accept(self, signal: Signal, message: Message) -> Verdict:
         await self.gate.wait()
+        if self.error is not None:
+            raise self.error
         self.items.append((signal, count_items(message)))
         return self.verdict
 
@@ -193,7 +196,7 @@ async def test_too_many_at_once_is_a_429(until: Until) -> None:
     async with serving(Limits(concurrent_requests=1)) as intake:
         intake.gate.clear()
         first = asyncio.create_task(post(intake, trace_body()))
-        await until(lambda: intake.receiver._processing)
+        await until(lambda: intake.receiver.admission.processing)
         status, _, headers = await post(intake, trace_body())
         intake.gate.set()
         first_status, _, _ = await first
@@ -253,4 +256,48 @@ async def test_answers_are_counted_by_status() -> None:
         await post(intake, trace_body())
         await post(intake, b"\xff\xff")
         await post(intake, b"x", "text/plain")
-    assert dict(intake.receiver.answers) == {200: 1, 400: 1, 415: 1}
+    assert dict(intake.receiver.admission.answers) == {
+        ("http", "200"): 1,
+        ("http", "400"): 1,
+        ("http", "415"): 1,
+    }
+
+
+async def test_a_failing_application_is_a_500_and_harms_nobody() -> None:
+    """An error of ours is answered and counted, and the next request is served."""
+    async with serving() as intake:
+        intake.error = ValueError("no")
+        status, answer, _ = await post(intake, b"{}", JSON)
+        intake.error = None
+        again, _, _ = await post(intake, trace_body())
+    assert (status, json.loads(answer)["code"], again) == (500, Code.INTERNAL, 200)
+    assert intake.receiver.admission.answers["http", "500"] == 1
+
+
+async def test_a_bad_id_costs_its_span_alone() -> None:
+    """The rest of the batch is taken, the sender is told, and the loss is counted."""
+    message = trace_service_pb2.ExportTraceServiceRequest.FromString(trace_body(3))
+    message.resource_spans[0].scope_spans[0].spans[1].span_id = b"short"
+    async with serving() as intake:
+        intake.verdict = Verdict(reason="by the way")
+        status, answer, _ = await post(intake, message.SerializeToString())
+    response = trace_service_pb2.ExportTraceServiceResponse.FromString(answer)
+    assert (status, response.partial_success.rejected_spans) == (200, 1)
+    assert "span_id is no id of 8 bytes" in response.partial_success.error_message
+    assert "by the way" in response.partial_success.error_message
+    assert intake.items == [(Signal.TRACES, 2)]
+    assert intake.receiver.admission.rejected == {"bad_span_id": 1}
+
+
+async def test_a_64_mb_body_is_refused_while_others_are_served() -> None:
+    """A body past the limit is refused by its length, unread; a good client beside it notices nothing."""
+    async with serving() as intake:
+        big = asyncio.create_task(post(intake, bytes(64 << 20)))
+        good = [await post(intake, trace_body()) for _ in range(5)]
+        try:
+            status, _, _ = await big
+        except aiohttp.ClientError:  # the connection was closed while the body was on its way
+            status = 413
+    assert [status for status, _, _ in good] == [200] * 5
+    assert status == 413
+    assert intake.receiver.admission.answers["http", "413"] == 1

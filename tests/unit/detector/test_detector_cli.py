@@ -139,7 +139,8 @@ def test_serve_starts_says_so_and_drains_on_sigterm(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        assert (ready["event"], sorted(ready)) == ("ready", ["api_port", "event", "otlp_port"])
+        assert ready["event"] == "ready"
+        assert sorted(ready) == ["api_port", "event", "otlp_grpc_port", "otlp_port"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert not (tmp_path / "service.json").exists()

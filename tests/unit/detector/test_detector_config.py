@@ -45,6 +45,20 @@ def test_a_value_out_of_range_is_an_error(key: str, value: str) -> None:
         load(None, {}, [(key, value)])
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([("otlp_grpc_port", "x")], "otlp_grpc_port"),
+        ([("tls_cert", "c.pem")], "belong together"),
+        ([("tls_client_ca", "c.pem")], "needs tls_cert"),
+    ],
+)
+def test_an_intake_that_cannot_work_is_an_error(settings: list[tuple[str, str]], said: str) -> None:
+    """A port that is none, half a certificate."""
+    with pytest.raises(ConfigError, match=said):
+        load(None, {}, settings)
+
+
 def test_a_store_too_short_for_the_analysis_is_an_error() -> None:
     """Rather than reports without a baseline."""
     with pytest.raises(ConfigError, match=r"store\.max_age_s"):
