@@ -110,7 +110,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def selection(self) -> Selection:
         """Return which disks, interfaces, cgroups and processes are read."""
         return Selection(
-            self.disk_exclude, self.network_exclude, self.cgroup_match, self.process_names
+            self.disk_exclude,
+            self.network_exclude,
+            self.cgroup_match,
+            (*self.process_names, *self.ebpf_serving),
         )
 
     @property

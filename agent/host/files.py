@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,10 @@ class KernelFiles:
     """
 
     def __init__(self, max_open: int = 1024) -> None:
-        self._max_open = max_open
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        unlimited = allowed == resource.RLIM_INFINITY
+        # The other half is for sockets and probes.
+        self._max_open = max_open if unlimited else min(max_open, allowed // 2)
         self._open_files: dict[str, _Open] = {}
 
     def __len__(self) -> int:
@@ -97,6 +101,14 @@ class KernelFiles:
         """Close every descriptor."""
         while self._open_files:
             os.close(self._open_files.popitem()[1].descriptor)
+
+
+def raise_descriptor_limit(wanted: int = 16_384) -> None:
+    """Let this process open as many files as it may ask for, up to `wanted`: services start with 1 024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < ceiling:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
 
 
 def read_text(path: Path) -> str:

@@ -18,61 +18,14 @@ from agent.host.hierarchies import discover
 from agent.host.paths import HostPaths
 from agent.otlp.decode import attributes
 from agent.telemetry.model import Sample
+from tests.support.real_cgroup import RealCgroup
 
 pytestmark = [
     pytest.mark.privileged,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: cgroups"),
 ]
 
-MOUNT = Path("/sys/fs/cgroup")
 THROTTLED = "tailcause.cgroup.cpu.cfs.throttled_time"
-
-
-class RealCgroup:
-    """A cgroup with a quota of a tenth of a CPU, in whatever layout this machine has."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.v2 = (MOUNT / "cgroup.controllers").exists()
-        names = ("cpu", "cpuacct", "memory", "pids", "unified")
-        trees = [MOUNT] if self.v2 else [MOUNT / name for name in names]
-        self.directories = [tree / path.lstrip("/") for tree in trees if tree.is_dir()]
-        if self.v2:
-            (MOUNT / "cgroup.subtree_control").write_text("+cpu +memory +pids")
-        self.make()
-
-    def make(self) -> None:
-        """Create it and set the quota."""
-        for directory in self.directories:
-            directory.mkdir()
-        cpu = self.directories[0]
-        if self.v2:
-            (cpu / "cpu.max").write_text("10000 100000")
-        else:
-            (cpu / "cpu.cfs_quota_us").write_text("10000")
-
-    def add(self, pid: int) -> None:
-        """Move a process in."""
-        for directory in self.directories:
-            (directory / "cgroup.procs").write_text(str(pid))
-
-    def throttled_s(self) -> float:
-        """Read the throttled seconds straight from the kernel's file."""
-        words = (self.directories[0] / "cpu.stat").read_text().split()
-        values = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-        return values["throttled_usec"] / 1e6 if self.v2 else values["throttled_time"] / 1e9
-
-    def remove(self) -> None:
-        """Remove it; its processes must be gone."""
-        for directory in self.directories:
-            for _ in range(100):
-                try:
-                    directory.rmdir()
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(0.02)
 
 
 @pytest.fixture
@@ -142,6 +95,22 @@ def test_cgroup_made_again_starts_afresh(
     cgroup.remove()
     cgroup.make()
     assert value(collector.collect(), THROTTLED, cgroup.path).value == 0
+
+
+def test_cgroups_come_and_go_between_two_rounds(cgroup: RealCgroup) -> None:
+    """Without listing directories again, the end of a cgroup and a new one show at the next reading."""
+    collector = CgroupCollector(CollectorContext())
+
+    def is_there() -> bool:
+        return any(
+            s.attributes.get("tailcause.cgroup.path") == cgroup.path for s in collector.collect()
+        )
+
+    assert is_there()
+    cgroup.remove()
+    assert not is_there()
+    cgroup.make()
+    assert is_there()
 
 
 def test_pressure_of_a_real_cgroup(cgroup: RealCgroup, start_in: Callable[[str], int]) -> None:
@@ -230,6 +199,30 @@ def test_threads_of_a_real_cgroup(cgroup: RealCgroup, start_in: Callable[[str], 
         if s.metric == "tailcause.cgroup.threads.limit"
         and s.attributes["tailcause.cgroup.path"] == cgroup.path
     ]
+
+
+def test_writes_of_a_real_cgroup_are_counted_or_absent(
+    cgroup: RealCgroup, start_in: Callable[[str], int], tmp_path: Path
+) -> None:
+    """What a process writes to a disk shows in v2; v1 kernels that do not count it show nothing, never a 0."""
+    size, done = 4 << 20, tmp_path / "done"
+    start_in(
+        f"import os, pathlib, time\n"
+        f"file = os.open({str(tmp_path / 'data')!r}, os.O_WRONLY | os.O_CREAT)\n"
+        f"os.write(file, b'x' * {size}); os.fsync(file)\n"
+        f"pathlib.Path({str(done)!r}).touch(); time.sleep(60)"
+    )
+    deadline_s = time.monotonic() + 120
+    while not done.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    written = [
+        s.value
+        for s in CgroupCollector(CollectorContext()).collect()
+        if s.metric == "container.disk.io"
+        and s.attributes["tailcause.cgroup.path"] == cgroup.path
+        and s.attributes["disk.io.direction"] == "write"
+    ]
+    assert sum(written) >= size or (not written and not cgroup.v2)
 
 
 def test_pressure_that_is_switched_off_is_absent(cgroup: RealCgroup) -> None:

@@ -78,8 +78,8 @@ def test_without_descriptors_fewer_are_kept(tmp_path: Path) -> None:
     program = f"""
 import resource
 from agent.host.files import KernelFiles
-resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 files = KernelFiles(1000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 for _ in range(3):
     assert [files.read(f"{tmp_path}/{{n}}") for n in range(60)] == [str(n) for n in range(60)]
 print(0 < len(files) < 32)
@@ -89,6 +89,28 @@ print(0 < len(files) < 32)
     )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 32
+
+
+def test_half_of_the_descriptors_stay_free(tmp_path: Path) -> None:
+    """The kernel's files leave room for sockets and probes, and a service's low limit is raised first."""
+    for n in range(60):
+        (tmp_path / str(n)).write_text(str(n))
+    program = f"""
+import resource
+from agent.host.files import KernelFiles, raise_descriptor_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 80))
+few = KernelFiles(1000)
+for n in range(60):
+    few.read(f"{tmp_path}/{{n}}")
+raise_descriptor_limit()
+print(len(few), resource.getrlimit(resource.RLIMIT_NOFILE))
+raise_descriptor_limit(50)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    done = subprocess.run(
+        (sys.executable, "-c", program), capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "20 (80, 80)\n(80, 80)\n", done.stderr
 
 
 def test_directories_are_not_listed_again(tmp_path: Path, listed: list[str]) -> None:
