@@ -159,6 +159,7 @@ METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         "How often a cgroup met a limit or a protection of its memory; `max` is v1's failcnt.",
         (*KEYS, MEMORY_EVENT),
+        aliases=(Alias("container_memory_failcnt", ((MEMORY_EVENT, "max"),), (ID, *POD_LABELS)),),
     ),
     Metric(
         "tailcause.cgroup.memory.refaults",
