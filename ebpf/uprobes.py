@@ -69,8 +69,7 @@ class Uprobes:
         if len(fds) == 1:
             os.close(fds[0])
         elif fds:
-            with ThreadPoolExecutor(min(len(fds), _CLOSING_AT_ONCE)) as pool:
-                list(pool.map(os.close, fds))
+            _close_at_once(fds)
         for name in names:
             self._object.detach(name)
 
@@ -112,6 +111,21 @@ class Uprobes:
         if link < 0:
             raise _refused(program, ctypes.get_errno())
         return int(link)
+
+
+def _close_at_once(fds: Sequence[int]) -> None:
+    left = list(fds)
+    try:
+        with ThreadPoolExecutor(min(len(fds), _CLOSING_AT_ONCE)) as pool:
+            waiting = []
+            while left:
+                waiting.append(pool.submit(os.close, left[-1]))
+                left.pop()
+            for closing in waiting:
+                closing.result()
+    except RuntimeError:  # the interpreter is ending and starts no more threads
+        for fd in left:
+            os.close(fd)
 
 
 def _refused(program: str, error: int) -> NotSupportedError | NoPermissionError:
