@@ -73,6 +73,7 @@ class GpuCollector:
         self._gpus = Gpus(session, monotonic_s)
         self._by_pci: dict[str, Identity] = {}
         self._by_index: dict[int, Identity] = {}
+        self._seen: dict[str, Identity] = {}
         self._start_unix_ns = self._now()
 
     def collect(self) -> list[Sample]:
@@ -85,6 +86,7 @@ class GpuCollector:
             return [*page.samples, self._source("dcgm"), *self._own()]
         try:
             outcomes = self._gpus.read()
+            outcomes += self._missing(outcomes)
         except NoData as exc:
             own = [*self._own()]
             raise NoData(exc.reason, exc.state, remedy=exc.remedy, samples=own) from exc
@@ -106,6 +108,7 @@ class GpuCollector:
         yield from outcome.samples
         identity, now = outcome.identity, self._now()
         if identity is not None:
+            self._seen[identity.uuid] = identity
             self._by_pci[identity.address] = self._by_index[outcome.index] = identity
         known = self._by_index.get(outcome.index)  # as it answered before, if it ever did
         who = known.attributes if known is not None else {HW_NAME: f"nvidia{outcome.index}"}
@@ -113,6 +116,18 @@ class GpuCollector:
         if outcome.state is SignalState.GPU_LOST:
             for metric, value, attributes in health.states("failed"):
                 yield Sample(metric, value, now, {**who, **attributes})
+
+    def _missing(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Return the GPUs that answered before and that the driver does not even count any more."""
+        found = [outcome.identity for outcome in outcomes if outcome.samples]
+        if len(found) < len(outcomes):
+            return []  # one that does not answer may be the one that is looked for
+        here = {identity.uuid for identity in found if identity is not None}
+        return [
+            Outcome(known.index, known, SignalState.GPU_LOST, f"{known.uuid} was here and is gone")
+            for known in self._seen.values()
+            if known.uuid not in here
+        ]
 
     def _source(self, source: str) -> Sample:
         return Sample("tailcause.gpu.source", 1.0, self._now(), {GPU_SOURCE: source})

@@ -7,11 +7,12 @@ import ctypes
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from agent.gpu.identity import Identity
 from agent.gpu.xid import Xid, XidBook
-from agent.host.kmsg import KernelLog, parse_xid
+from agent.host.kmsg import KMSG, KernelLog, parse_xid
 
 _log = logging.getLogger(__name__)
 
@@ -95,25 +96,24 @@ class XidEvents:
 class XidLines:
     """Hands the Xids in the kernel's log to a book; `reason` says why there are none to be had."""
 
-    def __init__(self, book: XidBook, log: KernelLog | None = None) -> None:
+    def __init__(self, book: XidBook, path: Path = KMSG) -> None:
         self._book = book
+        self._path = path
+        self._log: KernelLog | None = None
         self.reason = ""
-        self._log = log
-        if log is None:
-            try:
-                self._log = KernelLog()
-            except OSError as exc:
-                self.reason = f"the kernel's log cannot be read: {exc.strerror}"
-                _log.debug("event=gpu_no_kernel_log reason=%r", str(exc))
 
     def read(self) -> None:
-        """Take up the lines that have come since."""
-        if self._log is None:
+        """Take up the lines that have come since; the first time there are none."""
+        if self.reason:
             return
         try:
+            self._log = self._log or KernelLog(self._path)
             records = self._log.read()
         except OSError as exc:
-            self.reason = f"the kernel's log cannot be read: {exc.strerror}"
+            self.reason = f"{self._path} cannot be read: {exc.strerror}"
+            _log.info(
+                "event=gpu_no_kernel_log reason=%r lost='Xids that NVML does not tell'", self.reason
+            )
             self.close()
             return
         for record in records:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agent.telemetry.keys import GPU_CLOCK, GPU_TASK, HW_SENSOR, HW_TYPE, REASON
+from agent.telemetry.model import Attributes
 
 MILLI = 1e-3
 NANO = 1e-9
@@ -14,7 +15,7 @@ PERCENT = 1e-2
 MEGA = 1e6
 GPU_TYPE = {HW_TYPE: "gpu"}
 
-Value = tuple[str, float, dict[str, str]]
+Value = tuple[str, float, Attributes]
 """Metric, value, attributes beyond those of the device."""
 
 Reader = Callable[[Any, Any], Iterator[Value]]

@@ -13,6 +13,7 @@ from agent.host.containers import identify
 from agent.host.hierarchies import Hierarchies, discover
 from agent.host.paths import HostPaths
 from agent.telemetry.keys import CGROUP, CONTAINER_ID, POD_UID, PROCESS_PID
+from agent.telemetry.model import Attributes
 
 MAX_PROCESSES = 64
 _CACHED = 1024
@@ -27,16 +28,16 @@ class Places:
     def __init__(self, paths: HostPaths) -> None:
         self._paths = paths
         self._hierarchies: Hierarchies | None = None
-        self._known: OrderedDict[tuple[int, int], dict[str, str]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], Attributes] = OrderedDict()
 
-    def of(self, pid: int) -> dict[str, str]:
+    def of(self, pid: int) -> Attributes:
         """Return the attributes of a process; its id alone where it cannot be found on this host."""
-        own = {PROCESS_PID: str(pid)}
+        own: Attributes = {PROCESS_PID: pid}
         try:
             key = pid, processes.start_ticks(self._paths, pid)
             known = self._known.get(key)
             if known is None:
-                known = self._known[key] = own | self._look_up(pid)
+                known = self._known[key] = {**own, **self._look_up(pid)}
                 if len(self._known) > _CACHED:
                     self._known.popitem(last=False)
         except (OSError, ValueError):  # it has just ended, or belongs to another host's procfs

@@ -9,7 +9,6 @@ import pytest
 
 from agent.gpu.events import XidLines
 from agent.gpu.xid import PAIRING_S, Xid, XidBook, severity
-from agent.host.kmsg import KernelLog
 from kernels.fakenvml import h100, scenarios
 from tests.unit.agent.gpu.conftest import Round, Stage, collect, until
 
@@ -128,7 +127,7 @@ def test_both_sources_through_the_collector(stage: Stage, tmp_path: Path) -> Non
     log.touch()
     scenario = stage.play(scenarios.healthy(1))
     gpus = stage.collector()
-    gpus._lines = XidLines(gpus._book, KernelLog(log))
+    gpus._lines = XidLines(gpus._book, log)
     collect(gpus)
     for number in (1, 2):
         now_us = int(time.monotonic() * 1e6)
@@ -159,7 +158,8 @@ def test_line_of_an_unknown_gpu_is_told_by_its_address(stage: Stage, tmp_path: P
     log.touch()
     stage.play(scenarios.no_driver())
     gpus = stage.collector()
-    gpus._lines = XidLines(gpus._book, KernelLog(log))
+    gpus._lines = XidLines(gpus._book, log)
+    collect(gpus)
     with log.open("a") as out:
         out.write(
             "4,1,5000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=12, GPU has fallen off the bus.\n"
@@ -177,4 +177,5 @@ def test_log_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", refuse)
     lines = XidLines(XidBook())
     lines.read()
-    assert lines.reason == "the kernel's log cannot be read: Operation not permitted"
+    assert lines.reason == "/dev/kmsg cannot be read: Operation not permitted"
+    assert lines.overruns == 0

@@ -39,7 +39,7 @@ def test_pods_that_share_a_gpu(stage: Stage, tmp_path: Path) -> None:
         for sample in found
         if sample.metric == "tailcause.gpu.process.memory"
     }
-    assert names == {"6000": "vllm-0", "6001": "vllm-1"}
+    assert names == {6000: "vllm-0", 6001: "vllm-1"}
     [power] = [sample for sample in found if sample.metric == "hw.power"]
     assert "k8s.pod.name" not in power.attributes
 

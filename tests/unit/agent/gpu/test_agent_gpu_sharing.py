@@ -64,12 +64,12 @@ def test_process_joined_to_its_pod(stage: Stage, tmp_path: Path) -> None:
     expected = {
         "hw.id": GPU,
         "hw.name": "nvidia0",
-        "process.pid": "700",
+        "process.pid": 700,
         "tailcause.cgroup.path": pod_cgroup(1),
         "container.id": CONTAINER[:-1] + "1",
         "k8s.pod.uid": POD[:-1] + "1",
     }
-    memory, busy = of_processes(found)["700"], of_processes(found, "utilization")["700"]
+    memory, busy = of_processes(found)[700], of_processes(found, "utilization")[700]
     assert (memory.value, memory.attributes) == (8 * GIB, expected)
     assert (busy.value, busy.attributes) == (0.6, expected)
 
@@ -109,7 +109,7 @@ def test_memory_that_is_not_told_is_missing(stage: Stage) -> None:
     stage.play(on_one_gpu(Process(703, None, use=(20, 10, 0, 0))))
     found = collect(stage.collector()).samples
     assert of_processes(found) == {}
-    assert of_processes(found, "utilization")["703"].value == 0.2
+    assert of_processes(found, "utilization")[703].value == 0.2
 
 
 def test_users_are_handed_on(stage: Stage) -> None:

@@ -1,5 +1,7 @@
 """GPUs on their bad days: lost, hung, refused, reloaded; and what the agent holds of the driver meanwhile."""
 
+import ctypes
+import os
 import threading
 import time
 from dataclasses import replace
@@ -11,7 +13,7 @@ from agent.collectors.base import CollectorContext, NoData
 from agent.collectors.gpu import GpuCollector
 from agent.collectors.watch import Watch
 from agent.errors import AgentError
-from agent.gpu.library import candidates
+from agent.gpu.library import SONAME, candidates
 from agent.gpu.settings import OFF, GpuSettings
 from agent.telemetry.model import SignalState
 from kernels.fakenvml import h100, scenarios
@@ -128,11 +130,43 @@ def test_driver_reload(stage: Stage) -> None:
     held = stage.held()
     assert held is not None
     assert held.is_released
+    with pytest.raises(OSError, match="cannot open shared object"):
+        ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD)  # a new driver brings a new library
     stage.play(replace(before.reloaded(), values={**before.values, "driver": "580.1"}))
     found = collect(gpus)
     assert found.states() == dict.fromkeys(GPUS[:2], "ok")
     infos = [s for s in found.samples if s.metric == "tailcause.gpu.info"]
     assert {s.attributes["hw.driver_version"] for s in infos} == {"580.1"}
+
+
+def test_gpu_that_is_not_counted_any_more(stage: Stage) -> None:
+    """A GPU that a reloaded driver does not find is lost, not forgotten."""
+    before = stage.play(scenarios.healthy(3))
+    gpus = stage.collector()
+    collect(gpus)
+    stage.play(replace(before.reloaded(), gpus=(before.gpus[0], before.gpus[2])))
+    collect(gpus)
+    found = collect(gpus)
+    assert found.states() == {GPUS[0]: "ok", GPUS[1]: "gpu_lost", GPUS[2]: "ok"}
+    assert found.reason == f"{GPUS[1]} was here and is gone"
+
+
+def test_lost_gpu_is_looked_for_afresh(stage: Stage) -> None:
+    """While one of several is lost, the driver is opened anew every five minutes: a reset GPU is found only so."""
+    clock = Clock()
+    stage.play(scenarios.lost(3))
+    gpus = stage.collector(monotonic_s=clock)
+    assert [_inits(gpus, stage) for _ in range(3)] == [1, 1, 1]
+    clock.now_s += 301
+    assert [_inits(gpus, stage) for _ in range(3)] == [0, 1, 1]
+
+
+def _inits(gpus: GpuCollector, stage: Stage) -> int:
+    """Return how often the library is initialised after a collection, which has the other GPUs in any case."""
+    assert collect(gpus).states()[GPUS[0]] == "ok"
+    held = stage.held()
+    assert held is not None
+    return held.inits
 
 
 def test_driver_away_for_long(stage: Stage) -> None:
