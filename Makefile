@@ -23,9 +23,9 @@ acceptance: ## every fault five times with different seeds (about 35 minutes)
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python tests/acceptance/run.py $(ARGS)
 
-test-kernels: ## boot a stock Debian 6.1 kernel under emulation and run the probes' tests there
+test-kernels: ## boot Debian's stock kernel under emulation and run the probes' tests there (ARGS=--quick)
 	@$(SETUP) agent,detector,workload,dev
-	@$(BIN)/python tests/kernels/run.py $(ARGS)
+	@$(BIN)/python -m tests.kernels.run $(ARGS)
 
 bench-ebpf: ## cost of the probes beside runqlat and biolatency (ARGS=--quick for a minute's worth)
 	@$(SETUP) agent,detector,workload,dev

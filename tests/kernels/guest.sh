@@ -1,19 +1,19 @@
 #!/bin/bash
 # Runs as root inside the emulated kernel, started by run.py:  guest.sh SHARE
-# SHARE/settings holds: repo, python, modules (a root for modprobe -d), cache, tests, tests_without_btf,
-# pytest_args. Writes SHARE/log and SHARE/exit.
+# SHARE/settings holds arrays: repo, python, modules (a root for modprobe -d), tests, tests_without_btf, pytest_arguments.
+# Writes SHARE/log and SHARE/exit: 0, 1 when a test failed, 3 when there was no testing.
 #
 # The machine's root arrives read-only over 9p, uncached. It is mounted a second time with a cache and put under an
 # overlay on a scratch disk, so that Python starts in seconds, tests may write, and block I/O is real.
 set -u
 share=$1
 exec >>"$share/log" 2>&1
-finish() { echo "${1:-1}" >"$share/exit"; exit 0; }
-step() { "$@" || { echo "guest: failed: $*"; finish 2; }; }
+finish() { echo "$1" >"$share/exit"; exit 0; }
+step() { "$@" || { echo "guest: failed: $*"; finish 3; }; }
 # shellcheck disable=SC1091
 . "$share/settings"
 
-for module in virtio_blk ext4 overlay 9pnet_virtio nf_tables veth loop; do
+for module in virtio_blk ext4 overlay 9pnet_virtio loop nf_tables veth; do
     modprobe -q -d "$modules" "$module" || true # built in, or not needed by these tests
 done
 disk=/run/scratch root=/run/root host=/run/host
@@ -26,8 +26,8 @@ step chmod 1777 $disk/tmp
 step mount -t overlay -o "lowerdir=$host,upperdir=$disk/upper,workdir=$disk/work,xino=off" root $root
 for tree in proc sys dev; do step mount --rbind /$tree $root/$tree; done
 step mount -t tmpfs run $root/run
-step mount --bind $disk/tmp $root/tmp
-step mkdir -p $root/lib/modules
+step mkdir -p $root/run/tmp $root/lib/modules # /tmp stays the host's: the checkout may lie there
+step mount --bind $disk/tmp $root/run/tmp
 step mount -t tmpfs modules $root/lib/modules
 ln -s "$modules/lib/modules/$(uname -r)" "$root/lib/modules/$(uname -r)"
 for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
@@ -38,19 +38,16 @@ run() { # run NAME TEST…: pytest inside the overlay; the root's own path and i
     local name=$1
     shift
     echo "== $name: Linux $(uname -r)"
-    # shellcheck disable=SC2086
-    chroot $root /usr/bin/env -C "$repo" HOME=/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 \
-        PYTHONUNBUFFERED=1 TAILCAUSE_TIMING=loose TAILCAUSE_NO_APT=1 TAILCAUSE_CACHE="$cache" COLUMNS=120 \
-        "$python" -m pytest -m privileged -p no:cacheprovider -o timeout=900 $pytest_args "$@"
+    chroot $root /usr/bin/env -C "$repo" HOME=/run/tmp TMPDIR=/run/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TAILCAUSE_TIMING=loose TAILCAUSE_NO_APT=1 PIP_NO_INDEX=1 COLUMNS=120 \
+        "$python" -m pytest -v -m privileged -p no:cacheprovider -o timeout=200 "${pytest_arguments[@]}" "$@" || status=1
 }
 
 status=0
-# shellcheck disable=SC2086
-run "with BTF" $tests || status=$?
-if [[ -n $tests_without_btf ]]; then
+run "with BTF" "${tests[@]}"
+if ((${#tests_without_btf[@]})); then
     step mkdir -p /run/empty
     step mount --bind /run/empty $root/sys/kernel/btf
-    # shellcheck disable=SC2086
-    run "without BTF: the bcc loader" $tests_without_btf || status=$?
+    run "without BTF: the bcc loader" "${tests_without_btf[@]}"
 fi
 finish $status

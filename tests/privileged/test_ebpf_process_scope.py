@@ -219,7 +219,7 @@ def test_no_look_sees_half_a_change() -> None:
         players = [program.pid, *program.children()]
         session.watch(players)
         program.go()
-        until = time.monotonic() + loosely(2.0, 20.0)
+        until = time.monotonic() + loosely(2.0, 8.0)
         while time.monotonic() < until:
             for sample in SAMPLE.iterate(probe.sample()):
                 births[sample[1]].add(sample[3] - sample[7])
