@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli
-from agent.config import Config, load
+from agent.config import Config
+from agent.config_load import load
 from agent.duration import parse_duration_s
 from agent.errors import ConfigError
+from agent.options import OPTIONS, key_of
 
 
 def test_defaults() -> None:
@@ -104,7 +105,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 def test_every_setting_has_a_flag() -> None:
     """A setting without a flag, or a flag without a setting, does not exist."""
-    assert [cli._key(option) for option in cli.OPTIONS] == list(Config.__struct_fields__)
+    assert [key_of(option) for option in OPTIONS] == list(Config.__struct_fields__)
 
 
 def test_ebpf_section(tmp_path: Path) -> None:

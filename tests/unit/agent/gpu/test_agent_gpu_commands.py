@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent import config
+from agent import config_load
 from agent.errors import ConfigError
 from agent.gpu.settings import GpuSettings
 from kernels.fakenvml import build, scenarios
@@ -63,10 +63,10 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
 
 def test_settings() -> None:
     """The library's path and the exporter's URL are settings; a GPU gets a part of the signal's time."""
-    found = config.load(
+    found = config_load.load(
         None, {}, {"gpu_library": "/x.so", "gpu_dcgm": "http://h:1", "deadline": "1.5s"}
     )
     assert found.gpu == GpuSettings("/x.so", "http://h:1", 0.5)
-    assert config.load(None, {}, {"gpu_dcgm": "off"}).gpu == GpuSettings("", "off", 1.0)
+    assert config_load.load(None, {}, {"gpu_dcgm": "off"}).gpu == GpuSettings("", "off", 1.0)
     with pytest.raises(ConfigError, match="gpu_dcgm must be a URL"):
-        config.load(None, {}, {"gpu_dcgm": "localhost"})
+        config_load.load(None, {}, {"gpu_dcgm": "localhost"})

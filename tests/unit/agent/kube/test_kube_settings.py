@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import load
+from agent.config_load import load
 from agent.errors import ConfigError
 from agent.kube import settings
 from agent.kube.settings import KubeletAccess
