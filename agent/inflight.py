@@ -1,7 +1,8 @@
 """Requests that have begun and not ended: a server that hangs ends nothing, and its steps tell of it all the same.
 
 A span is seen when it ends. A child, or a step that links to a request, is there before the request's own
-span, so that the request is known to be in flight from its first child on.
+span, so that the request is known to be in flight from its first child on. Spans of one trace in one service count
+once, because a child that has not ended cannot be told from a request.
 """
 
 import time
@@ -19,7 +20,7 @@ _AGE = "tailcause.requests.in_flight.oldest_age"
 _ENTRIES = (trace_pb2.Span.SPAN_KIND_SERVER, trace_pb2.Span.SPAN_KIND_CONSUMER)
 
 Key = tuple[str, bytes]
-"""Service and trace id: a trace may pass through several services of a node."""
+"""Service and span id."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Flying:
+    trace_id: bytes
     began_unix_ns: int
     heard_s: float
 
@@ -59,20 +61,25 @@ class InFlight:
 
     def see(self, span: trace_pb2.Span, service: str) -> None:
         """Take in a span that has ended."""
-        if span.kind in _ENTRIES or not (span.parent_span_id or span.links):
-            self._end((service, span.trace_id))
-        elif span.parent_span_id:
-            self._begin((service, span.trace_id), span.start_time_unix_nano)
+        is_entry, parent_id = span.kind in _ENTRIES, span.parent_span_id
+        begun = self._flying.pop((service, span.span_id), None)
+        if begun is not None or is_entry:
+            self._end((service, span.span_id))
+        if is_entry:  # its parent is another service's
+            return
+        if parent_id:
+            self._begin((service, parent_id), span.trace_id, span.start_time_unix_nano)
+            return
         for link in span.links:
-            self._begin((service, link.trace_id), span.start_time_unix_nano)
+            self._begin((service, link.span_id), link.trace_id, span.start_time_unix_nano)
 
-    def _begin(self, key: Key, start_unix_ns: int) -> None:
+    def _begin(self, key: Key, trace_id: bytes, start_unix_ns: int) -> None:
         if key in self._ended:  # a child that was exported after its request
             return
         now_s = self._monotonic_s()
         flying = self._flying.get(key)
         if flying is None:
-            self._flying[key] = _Flying(start_unix_ns, now_s)
+            self._flying[key] = _Flying(trace_id, start_unix_ns, now_s)
             if len(self._flying) > self._bounds.requests:
                 self._flying.popitem(last=False)
                 self.dropped["overflow"] += 1
@@ -86,7 +93,7 @@ class InFlight:
         self._ended[key] = None
         if len(self._ended) > self._bounds.ended:
             self._ended.popitem(last=False)
-        if self._flying.pop(key, None) is not None:
+        if key[0] in self._services:
             self._know(key[0], self._monotonic_s())
 
     def _know(self, service: str, now_s: float) -> None:
@@ -108,17 +115,19 @@ class InFlight:
         """Return count and oldest age per service, and what was given up."""
         self._expire()
         now = self._now_unix_ns()
-        counts: Counter[str] = Counter(dict.fromkeys(self._services, 0))
+        traces: dict[str, set[bytes]] = {service: set() for service in self._services}
         oldest_ns = dict.fromkeys(self._services, now)
         for (service, _), flying in self._flying.items():
             if service in oldest_ns:
-                counts[service] += 1
+                traces[service].add(flying.trace_id)
                 oldest_ns[service] = min(oldest_ns[service], flying.began_unix_ns)
-        samples = [Sample(_COUNT, n, now, {SERVICE_NAME: name}) for name, n in counts.items()]
+        samples = [
+            Sample(_COUNT, len(ids), now, {SERVICE_NAME: name}) for name, ids in traces.items()
+        ]
         samples += [
             Sample(_AGE, max(0, now - began) / 1e9, now, {SERVICE_NAME: name})
             for name, began in oldest_ns.items()
-            if counts[name]
+            if traces[name]
         ]
         return samples + [
             Sample(

@@ -1,1 +1,1 @@
-"""OTLP over HTTP: one codec, one receiver and one sender, used by the agent and the detector."""
+"""OTLP over HTTP and gRPC: one codec, the receivers and the senders, used by the agent and the detector."""

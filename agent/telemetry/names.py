@@ -7,7 +7,17 @@ own prefix `tailcause.`. Units are UCUM. The tables are in `agent.telemetry.cata
 
 import msgspec
 
-from agent.telemetry.catalogue import agent, cgroup, gpu, gpu_health, kernel, kube, process, spans, system
+from agent.telemetry.catalogue import (
+    agent,
+    cgroup,
+    gpu,
+    gpu_health,
+    kernel,
+    kube,
+    process,
+    spans,
+    system,
+)
 from agent.telemetry.keys import CONTAINER_ID, CONTAINER_NAME, HW_ID, NAMESPACE, POD_NAME, POD_UID
 from agent.telemetry.metric import Metric
 

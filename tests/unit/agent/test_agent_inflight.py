@@ -1,5 +1,7 @@
 """Requests in flight are known by their children and steps, and a hung server is seen."""
 
+import itertools
+
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from agent.inflight import Bounds, InFlight
@@ -13,29 +15,35 @@ class Bench:
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.now_s = 0.0
+        self.ids = itertools.count(10**6)
         self.flights = InFlight(
             bounds, lambda: START_NS + round(self.now_s * 1e9), lambda: self.now_s
         )
 
     def see(
         self,
-        trace: int,
-        kind: int = INTERNAL,
+        request: int,
+        kind: "trace_pb2.Span.SpanKind.ValueType" = INTERNAL,
         *,
         parent: bool = True,
         began_s: float = 0.0,
         links: tuple[int, ...] = (),
         service: str = "a",
+        trace: int = 0,
     ) -> None:
-        """Show a span."""
+        """Show a span: a request's own (SERVER), a child of it, or a step that has no parent."""
         span = trace_pb2.Span(
-            trace_id=trace.to_bytes(16),
-            kind=kind,  # type: ignore[arg-type]
-            parent_span_id=b"p" * 8 if parent else b"",
+            trace_id=(trace or request).to_bytes(16),
+            span_id=request.to_bytes(8) if kind == SERVER else next(self.ids).to_bytes(8),
+            kind=kind,
             start_time_unix_nano=START_NS + round(began_s * 1e9),
         )
+        if kind == SERVER:
+            span.parent_span_id = b"caller.."
+        elif parent:
+            span.parent_span_id = request.to_bytes(8)
         for link in links:
-            span.links.add(trace_id=link.to_bytes(16), span_id=b"l" * 8)
+            span.links.add(trace_id=link.to_bytes(16), span_id=link.to_bytes(8))
         self.flights.see(span, service)
 
     def counts(self) -> dict[str, tuple[float, float | None]]:
@@ -118,6 +126,34 @@ def test_services_of_one_trace_are_apart() -> None:
     bench.see(1, service="model")
     bench.see(1, SERVER, service="model")
     assert bench.counts() == {"gateway": (1, 0.0), "model": (0, None)}
+
+
+def test_requests_of_one_trace_follow_each_other() -> None:
+    """One trace may call a service again and again: the second request is seen after the first has ended."""
+    bench = Bench()
+    bench.see(1, trace=9)
+    bench.see(1, SERVER, trace=9)
+    bench.see(2, trace=9, began_s=1.0)
+    bench.now_s = 3.0
+    assert bench.counts() == {"a": (1, 2.0)}
+
+
+def test_children_of_children_are_one_request() -> None:
+    """A child in flight beside its request does not make two of it; both must end."""
+    bench = Bench()
+    bench.see(1, trace=9)
+    bench.see(77, trace=9)
+    assert bench.counts() == {"a": (1, 0.0)}
+    bench.see(1, SERVER, trace=9)
+    assert bench.counts() == {"a": (1, 0.0)}
+
+
+def test_links_of_requests_are_no_steps() -> None:
+    """A consumer's links lead to messages of others, which never end here."""
+    bench = Bench()
+    bench.see(5, SERVER, links=(1, 2))
+    bench.see(6, links=(1, 2))
+    assert bench.counts() == {"a": (1, 0.0)}
 
 
 def test_everything_is_bounded() -> None:
