@@ -1,6 +1,7 @@
 """`tailcause-agent signals`."""
 
 import argparse
+from typing import Any
 
 import msgspec
 
@@ -49,6 +50,7 @@ def _row(metric: Metric) -> dict[str, object]:
         "attributes": metric.attributes,
         "prometheus": prometheus_name(metric),
         "alias": metric.alias,
+        "aliases": [alias.name for alias in metric.aliases],
     }
 
 
@@ -59,8 +61,8 @@ def signal_of(metric: str) -> str:
     return next((entry.name for entry in COLLECTORS if metric in entry.metrics), _OWN)
 
 
-def _line(row: dict[str, object]) -> str:
-    alias = f", {row['alias']}" if row["alias"] else ""
+def _line(row: dict[str, Any]) -> str:
+    alias = "".join(f", {name}" for name in (row["alias"], *row["aliases"]) if name)
     return (
         f"  {row['name']} [{row['unit']}, {row['kind']}]\n"
         f"      {row['description']}\n"

@@ -70,3 +70,15 @@ def test_settings() -> None:
     assert config_load.load(None, {}, {"gpu_dcgm": "off"}).gpu == GpuSettings("", "off", 1.0)
     with pytest.raises(ConfigError, match="gpu_dcgm must be a URL"):
         config_load.load(None, {}, {"gpu_dcgm": "localhost"})
+
+
+def test_signals_shows_dcgms_names() -> None:
+    """Whoever looks for the name of a dashboard finds the metric."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "signals", "--json"],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    rows = {row["name"]: row["aliases"] for row in json.loads(done.stdout)["metrics"]}
+    assert rows["hw.energy"] == ["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]
