@@ -171,7 +171,8 @@ def _alias_labels(sample: Sample) -> dict[str, str]:
 
 def _empty(name: str, entry: CatalogueMetric) -> Metric:
     if entry.kind is Kind.COUNTER and not name.endswith("_total"):
-        return UnknownMetricFamily(name, entry.description)  # the library would declare another name
+        # prometheus_client would declare a counter under another name than its samples have
+        return UnknownMetricFamily(name, entry.description)
     if entry.kind is Kind.COUNTER:
         return CounterMetricFamily(name, entry.description)
     return GaugeMetricFamily(name, entry.description)
