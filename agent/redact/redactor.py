@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -37,12 +38,16 @@ Pairs = Iterable[common_pb2.KeyValue]
 
 
 class Redactor:
-    """Knows each key once; the texts of queries that come again and again are read once too."""
+    """Knows each key once; the texts of queries that come again and again are read once too.
+
+    It may be used from several threads.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kind | None] = {}
         self._queries: dict[tuple[str, str], str] = {}
         self._start_unix_ns = time.time_ns()
+        self._counting = threading.Lock()
         self.counts: Counter[Kind] = Counter()
         """Values that were changed, by what they held."""
 
@@ -60,7 +65,7 @@ class Redactor:
         now = time.time_ns()
         return [
             Sample(_METRIC, count, now, {REDACTION: str(kind)}, self._start_unix_ns)
-            for kind, count in self.counts.items()
+            for kind, count in list(self.counts.items())
         ]
 
     def _traces(self, message: trace_service_pb2.ExportTraceServiceRequest) -> None:
@@ -121,7 +126,8 @@ class Redactor:
 
     def _changed(self, kind: Kind, before: str | None, after: str) -> str:
         if before != after:
-            self.counts[kind] += 1
+            with self._counting:
+                self.counts[kind] += 1
         return after
 
     def _query(self, text: str, system: str) -> str:
@@ -213,11 +219,9 @@ def _line(text: str) -> str:
     """Return a log line's template; a line of JSON keeps its keys."""
     if text.lstrip().startswith("{"):
         try:
-            tree = json.loads(text)
+            return json.dumps(_leaf_of("", json.loads(text)))
         except (ValueError, RecursionError):
             return template(text)
-        if isinstance(tree, dict):
-            return json.dumps({key: _leaf_of(key, value) for key, value in tree.items()})
     return template(text)
 
 

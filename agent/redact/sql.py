@@ -17,7 +17,7 @@ from typing import Any
 
 LITERAL = "?"
 CUT = "? …"
-MAX_CHARS = 32_768
+MAX_CHARS = 8_192
 """What is longer is cut there."""
 
 

@@ -30,7 +30,7 @@ _TEMPLATE = re.compile(
     """,
     re.VERBOSE,
 )
-_URL_SECRETS = re.compile(r"(?P<user>(?<=//)[^?#]*@)|(?P<query>[?#].*)", re.DOTALL)
+_QUERY = re.compile("[?#]")
 _FRAMES = re.compile(
     r"""
     (?P<python>\s*File\ "[^"\n]+",\ line\ \d+(?:,\ in\ [^\s'"]+)?)
@@ -74,13 +74,12 @@ def template_url(text: str) -> str:
 
 def redact_url(text: str) -> str:
     """Return a URL, or a path with a query, without user, query and fragment."""
-    return _URL_SECRETS.sub(_url_part, text)
-
-
-def _url_part(found: re.Match[str]) -> str:
-    if found.group("user"):
-        return f"{REDACTED}@"
-    return f"{found.group()[0]}{REDACTED}"
+    base, mark = text[:MAX_CHARS], ""
+    if found := _QUERY.search(base):
+        base, mark = base[: found.start()], found.group() + REDACTED
+    scheme, slashes, rest = base.partition("//")
+    _, user, host = rest.rpartition("@")
+    return f"{scheme}{slashes}{REDACTED}@{host}{mark}" if user else base + mark
 
 
 def redact_stack(text: str) -> str:

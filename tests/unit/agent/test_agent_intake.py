@@ -78,6 +78,18 @@ async def test_a_request_goes_through_every_stage(host: Hosts) -> None:
     assert [one.value for one in all_stages.in_flight.own_samples()] == [0]
 
 
+async def test_a_large_request_is_redacted_beside_the_loop(host: Hosts) -> None:
+    """Its length changes who does it, not what comes out; what changed is counted all the same."""
+    sender, all_stages = Kept(), stages(host)
+    message = request()
+    for _ in range(200):
+        message.MergeFrom(request(prompt="tell me " * 100))
+    await Intake(all_stages, sender).accept(Signal.TRACES, message)
+    assert b"tell me" not in sender.requests[0].SerializeToString()
+    assert all_stages.redactor is not None
+    assert all_stages.redactor.counts.total() == 201
+
+
 async def test_redaction_can_be_switched_off(host: Hosts) -> None:
     """Those who want their prompts get them."""
     sender = Kept()

@@ -99,6 +99,14 @@ def test_log_bodies_keep_their_template(body: object, expected: object) -> None:
     assert body_after(body) == expected
 
 
+def test_deep_json_in_a_log_does_no_harm() -> None:
+    """A body that is nested too deep for its keys to be kept loses its values all the same."""
+    deep = '{"a": ' * 3000 + f'"{SECRET}"' + "}" * 3000
+    nested = '{"a": ' * 600 + f'"{SECRET}"' + "}" * 600
+    assert SECRET not in str(body_after(deep))
+    assert SECRET not in str(body_after(nested))
+
+
 def test_changes_are_counted_by_kind() -> None:
     """Each value that changed counts once, what stayed as it was does not."""
     message = trace_service_pb2.ExportTraceServiceRequest()
