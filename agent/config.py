@@ -5,13 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from agent.forwarding import SCHEMES, SPOOL_BYTES, Forwarding, parse_headers
+from agent.cardinality import MAX_SERIES
+from agent.forwarding import SPOOL_BYTES, Forwarding
 from agent.gpu.settings import GpuSettings
 from agent.host.cgroup_walk import WalkLimits
 from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
 from agent.host.selection import DISK_EXCLUDE, EVERYTHING, NETWORK_EXCLUDE, Selection
 from agent.kube.settings import KubeletAccess, KubeSettings
 from agent.probelist import ProbeSettings
+from agent.state import spool_dir
 
 EXPORT_OFF = "off"
 GRPC_OFF = "off"

@@ -14,12 +14,14 @@ from agent.collectors.registry import COLLECTORS
 from agent.config import EXPORT_OFF, GRPC_OFF, Config
 from agent.duration import parse_duration_s
 from agent.errors import ConfigError
+from agent.forwarding import SCHEMES, parse_headers
 from agent.probelist import known
 
 ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
 
 DURATIONS = ("interval", "export_interval", "deadline", "sample_wait")
 URLS = ("forward", "export", "kubelet", "gpu_dcgm")
+OTLP_URLS = ("forward", "export")
 PORTS = ("otlp_port", "metrics_port")
 MAY_BE_OFF = ("export", "gpu_dcgm")
 LISTS = (
@@ -33,6 +35,7 @@ LISTS = (
     "ebpf_serving",
     "kube_labels",
 )
+TABLES = ("headers",)
 SHARES = ("ebpf_own_budget", "ebpf_imposed_budget")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -61,7 +64,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}".replace("-", "_")
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name not in TABLES:
             flat |= _flatten(value, f"{name}_")
         else:
             flat[name] = value
@@ -96,6 +99,8 @@ def _build(values: dict[str, object]) -> Config:
             values[key] = parse_duration_s(str(values[key]))
     if "otlp_grpc_port" in values:
         values["otlp_grpc_port"] = str(values["otlp_grpc_port"])
+    if isinstance(values.get("headers"), str):
+        values["headers"] = parse_headers(str(values["headers"]))
     for key in LISTS:
         if isinstance(values.get(key), str):
             values[key] = [part for part in re.split(r"[,\s]+", str(values[key])) if part]
@@ -117,6 +122,7 @@ def _validate(config: Config) -> None:
             raise ConfigError(f"{key} must be at least 10ms")
     for key in URLS:
         _check_url(key, getattr(config, key))
+    _check_way_out(config)
     if config.log_level not in LOG_LEVELS:
         hint = suggestion(config.log_level, LOG_LEVELS)
         raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}{hint}")
@@ -142,6 +148,12 @@ def _check_intake(config: Config) -> None:
         raise ConfigError("sample_rest must be a share, such as 0.1 (1: every trace is kept)")
 
 
+def _check_way_out(config: Config) -> None:
+    config.forwarding.check()
+    if config.max_series < 2:
+        raise ConfigError("max_series must be at least 2")
+
+
 def _check_names(problem: str, given: Iterable[str], names: list[str]) -> None:
     for name in given:
         if name not in names:
@@ -153,7 +165,8 @@ def _check_url(key: str, url: str) -> None:
         return
     try:
         parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        schemes = SCHEMES if key in OTLP_URLS else ("http", "https")
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from agent.cardinality import MAX_SERIES, Cardinality
 from agent.collectors.base import CollectorContext
 from agent.collectors.registry import COLLECTORS, Entry
 from agent.collectors.watch import Watch
@@ -27,9 +28,14 @@ class Board:
     A signal that comes back with nothing shows nothing: an old value must not pass for a new one.
     """
 
-    def __init__(self, finish: Callable[[list[Sample]], list[Sample]] = list) -> None:
+    def __init__(
+        self,
+        finish: Callable[[list[Sample]], list[Sample]] = list,
+        max_series: int = MAX_SERIES,
+    ) -> None:
         """`finish` is what is done to all samples of a snapshot, such as naming their pods."""
         self._finish = finish
+        self._cardinality = Cardinality(max_series)
         self._latest: dict[str, Sequence[Sample]] = {}
         self._sources: list[Source] = []
 
@@ -46,7 +52,7 @@ class Board:
         samples = [sample for latest in self._latest.values() for sample in latest]
         for source in self._sources:
             samples.extend(source())
-        return self._finish(samples)
+        return self._finish(self._cardinality.bound(samples))
 
 
 def watches(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from agent.host.files import read_text
 from agent.host.paths import DEFAULT_PROCFS
 from agent.otlp.sender import Sender
-from agent.telemetry.keys import CPU_MODE, PIPE, REASON
+from agent.otlp.spool import Spool
+from agent.telemetry.keys import CPU_MODE, OTLP_SIGNAL, PIPE, REASON
 from agent.telemetry.model import Sample
 
 _STATM_RESIDENT = 1
@@ -28,12 +29,33 @@ class SelfMetrics:
         samples = [self._counter("process.cpu.time", s, {CPU_MODE: m}, now) for m, s in _cpu_s()]
         samples.append(Sample("process.memory.usage", resident_bytes(), now))
         for pipe, sender in self.senders.items():
-            samples.append(
-                self._counter("tailcause.pipe.items", sender.stats.sent, {PIPE: pipe}, now)
-            )
-            for reason, count in sender.stats.dropped.items():
-                keys = {PIPE: pipe, REASON: reason}
-                samples.append(self._counter("tailcause.pipe.dropped", count, keys, now))
+            samples += self._of_sender(pipe, sender, now)
+        return samples
+
+    def _of_sender(self, pipe: str, sender: Sender, now: int) -> list[Sample]:
+        stats, key = sender.stats, {PIPE: pipe}
+        samples = [
+            self._counter("tailcause.pipe.items", stats.sent, key, now),
+            self._counter("tailcause.pipe.retries", stats.retries, key, now),
+        ]
+        for (signal, reason), count in stats.losses.items():
+            keys = {**key, REASON: reason, OTLP_SIGNAL: str(signal)}
+            samples.append(self._counter("tailcause.pipe.dropped", count, keys, now))
+        if sender.spool is not None:
+            samples += self._of_spool(key, sender.spool, now)
+        return samples
+
+    def _of_spool(self, key: dict[str, str], spool: Spool, now: int) -> list[Sample]:
+        samples = [
+            Sample("tailcause.spool.available", float(not spool.off), now, key),
+            Sample("tailcause.spool.size", spool.size_bytes, now, key),
+        ]
+        for signal, count in spool.items.items():
+            keys = {**key, OTLP_SIGNAL: str(signal)}
+            samples.append(Sample("tailcause.spool.items", count, now, keys))
+        for reason, count in spool.write_failures.items():
+            keys = {**key, REASON: reason}
+            samples.append(self._counter("tailcause.spool.write.failures", count, keys, now))
         return samples
 
     def _counter(self, metric: str, value: float, keys: dict[str, str], now: int) -> Sample:

@@ -16,23 +16,21 @@ from agent.collectors.base import CollectorContext
 from agent.config import Config
 from agent.enrich import Enricher
 from agent.errors import CannotStartError
-from agent.exporters import otlp as otlp_exporter
 from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
+from agent.forwarding import SPANS_PIPE
 from agent.gpu.settings import GpuUsers
 from agent.host.hierarchies import Hierarchies, discover
+from agent.kernel_log import KernelLogForwarder, KernelLogSettings
 from agent.kube.directory import Pods
 from agent.kube.label import label
 from agent.kube.own import OwnSamples
-from agent.otlp.sender import Sender
 from agent.pipeline import Board, Watched, close, collect_every, disabled_samples, watches
 from agent.selfmetrics import SelfMetrics
 from agent.telemetry.keys import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from agent.telemetry.model import Attributes
 
 _log = logging.getLogger(__name__)
-
-SPANS_PIPE = "spans"
 
 
 class Supervisor:
@@ -42,8 +40,8 @@ class Supervisor:
         self._config = config
         self._stopping = asyncio.Event()
         pods, gpu_users = Pods(), GpuUsers()
-        self._board = Board(lambda samples: label(samples, pods))
-        self._senders = _senders(config)
+        self._board = Board(lambda samples: label(samples, pods), config.max_series)
+        self._senders = config.forwarding.senders()
         self._ports: dict[str, int] = {}
         hierarchies = _hierarchies(config)
         enricher = Enricher(config.paths, hierarchies, config.node)
@@ -73,6 +71,10 @@ class Supervisor:
         self._board.add_source(OwnSamples(pods))
         self._board.add_source(self._kernel.own_samples)
         self._board.add_source(self._spans.own_samples)
+        self._kernel_log = KernelLogForwarder(
+            KernelLogSettings(config.kernel_log), sender, resource(config)
+        )
+        self._board.add_source(self._kernel_log.own_samples)
         self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
 
     def _build_exporters(self) -> list[Exporter]:
@@ -103,6 +105,7 @@ class Supervisor:
     async def _run(self, ready: Callable[[dict[str, int]], None]) -> None:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._kernel.probes.off, "stopped")
+            await asyncio.to_thread(self._config.forwarding.sweep)
             sending = [group.create_task(sender.run()) for sender in self._senders.values()]
             running.push_async_callback(self._close_senders, sending)
             for exporter in self._exporters:
@@ -116,6 +119,7 @@ class Supervisor:
             await self._kernel.control.start()
             running.push_async_callback(self._kernel.control.stop)
             running.callback(_cancel, self._kernel.start(group))
+            running.callback(_cancel, [group.create_task(self._kernel_log.run())])
             ready(self._ports)
             await self._stopping.wait()
             _log.info("event=draining")
@@ -132,16 +136,6 @@ class Supervisor:
 def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
     for task in tasks:
         task.cancel()
-
-
-def _senders(config: Config) -> dict[str, Sender]:
-    """Return a sender per pipe, so that a flood of spans cannot push the metrics out."""
-    senders = {}
-    if config.forward:
-        senders[SPANS_PIPE] = Sender(config.forward)
-    if config.metrics_url:
-        senders[otlp_exporter.PIPE] = Sender(config.metrics_url)
-    return senders
 
 
 def _hierarchies(config: Config) -> Hierarchies:

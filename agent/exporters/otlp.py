@@ -1,13 +1,12 @@
-"""Pushes the metrics over OTLP/HTTP at an interval."""
+"""Pushes the metrics over OTLP at an interval."""
 
 import asyncio
 
 from agent.exporters.base import ExporterContext
+from agent.forwarding import METRICS_PIPE
 from agent.otlp.codec import Signal, encode_samples
 from agent.otlp.sender import Sender
 from agent.pipeline import next_beat_s
-
-PIPE = "metrics"
 
 _FIRST_PUSH_S = 1.0  # by then every collector has been called once
 
@@ -17,7 +16,7 @@ class OtlpExporter:
 
     def __init__(self, context: ExporterContext) -> None:
         self._context = context
-        self._sender: Sender | None = context.senders.get(PIPE)
+        self._sender: Sender | None = context.senders.get(METRICS_PIPE)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, group: asyncio.TaskGroup) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from agent.errors import MalformedError, TooLargeError
 from agent.otlp import ids
 from agent.otlp.codec import Message, Signal, inflate, parse
+from agent.otlp.dedupe import RecentBatches
 from agent.otlp.status import Code
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Body:
     raw: bytes
     encoding: str
     content_type: str
+    batch_id: str = ""
+    """By which a sender of ours says that it sends the same again."""
 
 
 class Admission:
@@ -79,11 +82,17 @@ class Admission:
     def __init__(self, accept: Accept, limits: Limits | None = None) -> None:
         self._accept = accept
         self._processing = 0
+        self._recent: RecentBatches[Verdict] = RecentBatches()
         self.limits = limits or Limits()
         self.answers: Counter[tuple[str, str]] = Counter()
         """How many requests were answered, by transport (`http`, `grpc`) and code."""
         self.rejected: Counter[str] = Counter()
         """Spans and links of spans that were left out, by reason."""
+
+    @property
+    def duplicates(self) -> int:
+        """Return how many requests came twice and were taken once."""
+        return self._recent.duplicates
 
     @property
     def processing(self) -> int:
@@ -96,6 +105,12 @@ class Admission:
             raise Refusal(429, Code.RESOURCE_EXHAUSTED, "too many requests", BUSY_RETRY_S)
         self._processing += 1
         try:
+            return await self._recent.once(body.batch_id, lambda: self._take(signal, body))
+        finally:
+            self._processing -= 1
+
+    async def _take(self, signal: Signal, body: Body) -> Verdict:
+        try:
             message = await self._decode(signal, body)
             bad = ids.drop_bad_spans(message)
             verdict = await self._accept(signal, message)
@@ -106,8 +121,6 @@ class Admission:
         ) as exc:  # boundary: a fault of ours is answered and counted, and costs nobody else
             _log.exception("event=otlp_request_failed signal=%s", signal)
             raise Refusal(500, Code.INTERNAL, "the request could not be processed") from exc
-        finally:
-            self._processing -= 1
         if verdict.retry_after_s is not None:
             raise Refusal(503, Code.UNAVAILABLE, verdict.reason, verdict.retry_after_s)
         self.rejected.update(bad.counts)

@@ -1,18 +1,10 @@
 """The bounded queue between a producer that must not wait and a back end that may be away."""
 
 from collections import deque
-from dataclasses import dataclass
 
-from agent.otlp.codec import Signal
+from agent.otlp.batch import Batch
 
-
-@dataclass(frozen=True)
-class Batch:
-    """One encoded request and how many spans or points it holds."""
-
-    signal: Signal
-    body: bytes
-    items: int
+__all__ = ["Backlog", "Batch"]
 
 
 class Backlog:
@@ -36,15 +28,22 @@ class Backlog:
     def push(self, batch: Batch) -> None:
         """Append a batch, even past the bounds."""
         self._batches.append(batch)
-        self._items += batch.items
-        self._bytes += len(batch.body)
+        self._count(batch, 1)
+
+    def push_first(self, batch: Batch) -> None:
+        """Put the batch that was popped last back, even past the bounds."""
+        self._batches.appendleft(batch)
+        self._count(batch, 1)
 
     def pop(self) -> Batch:
         """Take the oldest batch."""
         batch = self._batches.popleft()
-        self._items -= batch.items
-        self._bytes -= len(batch.body)
+        self._count(batch, -1)
         return batch
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        self._items += sign * batch.items
+        self._bytes += sign * len(batch.body)
 
     def has_room_for(self, batch: Batch) -> bool:
         """Tell whether a batch fits beside what is queued."""

@@ -23,7 +23,7 @@ def encode_samples(samples: Iterable[Sample], resource: Attributes) -> bytes:
     """
     request = metrics_service_pb2.ExportMetricsServiceRequest()
     resource_metrics = request.resource_metrics.add()
-    _set_attributes(resource_metrics.resource.attributes, resource)
+    set_attributes(resource_metrics.resource.attributes, resource)
     scope_metrics = resource_metrics.scope_metrics.add()
     scope_metrics.scope.name = SCOPE_NAME
     for name, group in _by_metric(samples).items():
@@ -57,7 +57,7 @@ def _fill(metric: metrics_pb2.Metric, name: str, samples: list[Sample]) -> None:
         if entry.kind is not Kind.GAUGE:
             point.start_time_unix_nano = sample.start_unix_ns
         point.as_double = sample.value
-        _set_attributes(point.attributes, sample.attributes)
+        set_attributes(point.attributes, sample.attributes)
 
 
 def _fill_histogram(metric: metrics_pb2.Metric, samples: list[Sample]) -> None:
@@ -84,7 +84,7 @@ def _fill_explicit(histogram: metrics_pb2.Histogram, samples: list[Sample]) -> N
             written.as_double, written.time_unix_nano = exemplar.value, exemplar.time_unix_ns
             written.trace_id = bytes.fromhex(exemplar.trace_id)
             written.span_id = bytes.fromhex(exemplar.span_id)
-        _set_attributes(point.attributes, sample.attributes)
+        set_attributes(point.attributes, sample.attributes)
 
 
 def _fill_exponential(metric: metrics_pb2.Metric, samples: list[Sample]) -> None:
@@ -103,7 +103,7 @@ def _fill_exponential(metric: metrics_pb2.Metric, samples: list[Sample]) -> None
         point.zero_threshold = 2.0**sample.buckets.first
         point.positive.offset = first
         point.positive.bucket_counts.extend(counts)
-        _set_attributes(point.attributes, sample.attributes)
+        set_attributes(point.attributes, sample.attributes)
 
 
 def _without_empty_ends(buckets: Buckets) -> tuple[tuple[int, ...], int]:
@@ -114,7 +114,8 @@ def _without_empty_ends(buckets: Buckets) -> tuple[tuple[int, ...], int]:
     return buckets.counts[used[0] : used[-1] + 1], buckets.first + used[0]
 
 
-def _set_attributes(target: Any, source: Attributes) -> None:
+def set_attributes(target: Any, source: Attributes) -> None:
+    """Write attributes into a repeated field of key and value."""
     for key, value in source.items():
         pair = target.add()
         pair.key = key

@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.otlp.access import Access
 from agent.otlp.admission import BUSY_RETRY_S, Admission, Body, Refusal, too_large
+from agent.otlp.batch import BATCH_HEADER
 from agent.otlp.codec import PROTOBUF, Signal
 from agent.otlp.status import Code, error_details, success_body
 
@@ -113,7 +114,7 @@ class GrpcReceiver:
         return b""  # `abort` raises
 
     async def _answer(self, signal: Signal, context: Any) -> bytes:
-        if not self._access.admits(_authorization(context)):
+        if not self._access.admits(_metadata(context, "authorization")):
             raise Refusal(401, Code.UNAUTHENTICATED, "send authorization: Bearer and a valid token")
         if self._calls >= _MAX_CALLS:
             raise Refusal(429, Code.RESOURCE_EXHAUSTED, "too many requests", BUSY_RETRY_S)
@@ -125,7 +126,9 @@ class GrpcReceiver:
         if raw.startswith(_ZLIB_MAGICS):
             raise Refusal(400, Code.INVALID_ARGUMENT, "send gzip compression or none")
         encoding = "gzip" if raw.startswith(_GZIP_MAGIC) else ""
-        verdict = await self._admission.take(signal, Body(raw, encoding, PROTOBUF))
+        verdict = await self._admission.take(
+            signal, Body(raw, encoding, PROTOBUF, _metadata(context, BATCH_HEADER))
+        )
         return success_body(signal, verdict.rejected, verdict.reason, PROTOBUF)
 
     async def _read(self, context: Any) -> bytes:
@@ -170,9 +173,9 @@ class GrpcReceiver:
                 continue
 
 
-def _authorization(context: Any) -> str:
+def _metadata(context: Any, name: str) -> str:
     for key, value in context.invocation_metadata() or ():
-        if key == "authorization":
+        if key == name.lower():
             return str(value)
     return ""
 

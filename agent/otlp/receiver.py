@@ -21,6 +21,7 @@ from agent.otlp.admission import (
     Verdict,
     too_large,
 )
+from agent.otlp.batch import BATCH_HEADER
 from agent.otlp.codec import JSON, PROTOBUF, Signal
 from agent.otlp.status import Code, error_body, success_body
 
@@ -69,7 +70,8 @@ class Receiver:
         if content_type not in {PROTOBUF, JSON}:
             raise Refusal(415, Code.INVALID_ARGUMENT, f"send {PROTOBUF} or {JSON}")
         raw = await self._read(request)
-        body = Body(raw, _encoding(request, raw), content_type)
+        batch_id = request.headers.get(BATCH_HEADER, "")
+        body = Body(raw, _encoding(request, raw), content_type, batch_id)
         verdict = await self.admission.take(signal, body)
         return web.Response(
             body=success_body(signal, verdict.rejected, verdict.reason, content_type),

@@ -1,4 +1,4 @@
-"""OTLP/HTTP sender: never blocks its producer, counts every loss, retries without rushing."""
+"""OTLP out: never blocks its producer, counts every loss, retries without rushing."""
 
 import asyncio
 import logging
@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import aiohttp
-from google.protobuf import message as protobuf
-
-from agent.otlp.backlog import Backlog, Batch
-from agent.otlp.codec import PROTOBUF, Signal
-from agent.otlp.retry import RETRYABLE_STATUSES, Retry, backoff_s, retry_after_s
-from agent.otlp.status import empty_response, rejected_field
+from agent.otlp.backlog import Backlog
+from agent.otlp.batch import Batch
+from agent.otlp.codec import Signal
+from agent.otlp.outbox import Outbox
+from agent.otlp.retry import Retry, backoff_s
+from agent.otlp.spool import Spool, SpoolSettings
+from agent.otlp.transport import Delivered, Refused, Target, Transport
 
 _log = logging.getLogger(__name__)
 
-_RESPONSE_BYTES = 1 << 16
 _FLUSH_RETRY_S = 0.1
+_GRPC_SCHEMES = ("grpc://", "grpcs://")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class SenderLimits:
     backoff_max_s: float = 30.0
     retry_after_max_s: float = 300.0
     flush_s: float = 2.0
+    spool_after_s: float = 0.5
+    """How long a request may take before what waits behind it goes to the spool."""
 
 
 @dataclass
@@ -40,72 +42,86 @@ class SenderStats:
 
     sent: int = 0
     retries: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Items lost, by reason: overflow, too_large, refused, rejected, shutdown."""
+    losses: Counter[tuple[Signal, str]] = field(default_factory=Counter)
+    """Items lost, by signal and reason: overflow, too_large, refused, rejected, shutdown, spool_full, spool_damaged."""
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Return the losses by reason."""
+        sums: Counter[str] = Counter()
+        for (_, reason), items in self.losses.items():
+            sums[reason] += items
+        return sums
 
 
 class Sender:
-    """Sends OTLP requests to `endpoint` (such as http://127.0.0.1:4318), oldest first.
+    """Sends OTLP requests to a back end such as http://127.0.0.1:4318, oldest first.
 
     The owner runs `run` as a task and ends it with `close`.
     """
 
     def __init__(
         self,
-        endpoint: str,
+        target: Target | str,
         limits: SenderLimits | None = None,
         *,
+        spool: SpoolSettings | None = None,
         rng: random.Random | None = None,
         unix_time_s: Callable[[], float] = time.time,
     ) -> None:
-        self._endpoint = endpoint.rstrip("/")
+        """Raise `CannotStartError` for certificates that cannot be used."""
+        self._target = target if isinstance(target, Target) else Target(target)
         self._limits = limits or SenderLimits()
         self._rng = rng or random.Random()  # noqa: S311  it spreads retries, it guards nothing
-        self._unix_time_s = unix_time_s
-        self._backlog = Backlog(self._limits.queued_items, self._limits.queued_bytes)
+        self._transport = _transport(self._target, self._limits, unix_time_s)
+        self.stats = SenderStats()
+        self.spool = Spool(spool, self._lose_items) if spool is not None else None
+        backlog = Backlog(self._limits.queued_items, self._limits.queued_bytes)
+        self._outbox = Outbox(backlog, self.spool, self._lose)
         self._arrived = asyncio.Event()
         self._closing = asyncio.Event()
         self._flush: asyncio.Timeout | None = None
         self._reachable = True
-        self.stats = SenderStats()
 
     @property
     def queued_items(self) -> int:
         """Return how many items wait to be sent."""
-        return self._backlog.items
+        return self._outbox.items
 
     def offer(self, signal: Signal, body: bytes, items: int) -> bool:
-        """Queue an encoded request; make room by dropping the oldest; False if it was refused."""
+        """Queue an encoded request, if need be in place of the oldest; False if it was refused."""
         batch = Batch(signal, body, items)
         if self._closing.is_set():
             self._lose(batch, "shutdown")
             return False
-        if not self._backlog.could_ever_hold(batch):
-            self._lose(batch, "too_large")
-            return False
-        while not self._backlog.has_room_for(batch):
-            self._lose(self._backlog.pop(), "overflow")
-        self._backlog.push(batch)
+        taken = self._outbox.put(batch)
         self._arrived.set()
-        return True
+        return taken
 
     def _lose(self, batch: Batch, reason: str) -> None:
-        self.stats.dropped[reason] += batch.items
+        self._lose_items(batch.signal, batch.items, reason)
+
+    def _lose_items(self, signal: Signal, items: int, reason: str) -> None:
+        self.stats.losses[signal, reason] += items
 
     async def run(self) -> None:
-        """Send until `close`; what cannot be sent by its deadline is counted as lost."""
-        timeout = aiohttp.ClientTimeout(total=self._limits.request_timeout_s)
+        """Send until `close`; what cannot be sent by its deadline is spooled, or counted as lost."""
         flush = asyncio.timeout(self._limits.flush_s if self._closing.is_set() else None)
+        if self.spool is not None:
+            self.spool.recover()
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session, flush:
+            async with flush:
                 self._flush = flush
-                await self._send_all(session)
+                await self._send_all()
         except TimeoutError:
-            _log.warning("event=otlp_flush_incomplete endpoint=%s", self._endpoint)
+            _log.warning(
+                "event=otlp_flush_incomplete endpoint=%s items=%d",
+                *(self._target.endpoint, self.queued_items),
+            )
         finally:
             self._flush = None
-            while self._backlog:
-                self._lose(self._backlog.pop(), "shutdown")
+            self._outbox.close()
+            await self._transport.close()
 
     async def close(self) -> None:
         """Take nothing more and give `run` at most `flush_s` to send what is queued."""
@@ -117,63 +133,51 @@ class Sender:
             now_s = asyncio.get_running_loop().time()
             self._flush.reschedule(now_s + self._limits.flush_s)
 
-    async def _send_all(self, session: aiohttp.ClientSession) -> None:
-        while self._backlog or not self._closing.is_set():
-            if not self._backlog:
+    async def _send_all(self) -> None:
+        while True:
+            batch = self._outbox.take()
+            if batch is not None:
+                await self._deliver(batch)
+            elif self._closing.is_set():
+                return
+            else:
                 self._arrived.clear()
                 await self._arrived.wait()
-                continue
-            batch = self._backlog.pop()
-            try:
-                await self._deliver(session, batch)
-            except asyncio.CancelledError:
-                self._lose(batch, "shutdown")
-                raise
 
-    async def _deliver(self, session: aiohttp.ClientSession, batch: Batch) -> None:
+    async def _deliver(self, batch: Batch) -> None:
         """Try until the batch is delivered, refused for good, or pushed out by newer ones."""
         attempt = 0
-        while (retry := await self._attempt(session, batch)) is not None:
+        while isinstance(outcome := await self._attempt(batch), Retry):
             self.stats.retries += 1
-            self._say_away(retry.why)
-            await self._pause(backoff_s(attempt, retry, self._limits.backoff_max_s, self._rng))
+            self._say_away(outcome.why)
+            self._outbox.spill()
+            await self._pause(backoff_s(attempt, outcome, self._limits.backoff_max_s, self._rng))
             attempt += 1
-            if not self._backlog.has_room_for(batch):
-                self._lose(batch, "overflow")
+            if not self._outbox.keep(batch):
                 return
-
-    async def _attempt(self, session: aiohttp.ClientSession, batch: Batch) -> Retry | None:
-        try:
-            async with session.post(
-                f"{self._endpoint}/v1/{batch.signal}",
-                data=batch.body,
-                headers={"Content-Type": PROTOBUF},
-                allow_redirects=False,
-            ) as response:
-                answer = await response.content.read(_RESPONSE_BYTES)
-        except (aiohttp.ClientError, OSError, TimeoutError) as exc:
-            return Retry(str(exc) or type(exc).__name__)
-        if response.status in RETRYABLE_STATUSES:
-            header = response.headers.get("Retry-After")
-            max_s = self._limits.retry_after_max_s
-            after_s = retry_after_s(header, self._unix_time_s(), max_s)
-            return Retry(f"HTTP {response.status}", after_s)
-        self._settle(batch, response.status, answer)
-        return None
-
-    def _settle(self, batch: Batch, status: int, answer: bytes) -> None:
         self._say_back()
-        if status != 200:
+        self._outbox.done(batch)
+        self._count(batch, outcome)
+
+    async def _attempt(self, batch: Batch) -> Delivered | Refused | Retry:
+        loop = asyncio.get_running_loop()
+        slow = loop.call_later(self._limits.spool_after_s, self._outbox.spill)
+        try:
+            return await self._transport.attempt(batch)
+        finally:
+            slow.cancel()
+
+    def _count(self, batch: Batch, outcome: Delivered | Refused) -> None:
+        if isinstance(outcome, Refused):
             self._lose(batch, "refused")
             _log.warning(
-                "event=otlp_refused endpoint=%s signal=%s status=%d items=%d",
-                *(self._endpoint, batch.signal, status, batch.items),
+                "event=otlp_refused endpoint=%s signal=%s why=%r items=%d",
+                *(self._target.endpoint, batch.signal, outcome.why, batch.items),
             )
             return
-        rejected = min(_rejected(batch.signal, answer), batch.items)
-        if rejected:
-            self.stats.dropped["rejected"] += rejected
-        self.stats.sent += batch.items - rejected
+        if outcome.rejected:
+            self._lose_items(batch.signal, outcome.rejected, "rejected")
+        self.stats.sent += batch.items - outcome.rejected
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but only a short breath once `close` has begun."""
@@ -189,20 +193,20 @@ class Sender:
     def _say_away(self, why: str) -> None:
         if self._reachable:
             self._reachable = False
-            _log.warning("event=otlp_backend_away endpoint=%s why=%r", self._endpoint, why)
+            _log.warning("event=otlp_backend_away endpoint=%s why=%r", self._target.endpoint, why)
 
     def _say_back(self) -> None:
         if not self._reachable:
             self._reachable = True
-            _log.info("event=otlp_backend_back endpoint=%s", self._endpoint)
+            _log.info("event=otlp_backend_back endpoint=%s", self._target.endpoint)
 
 
-def _rejected(signal: Signal, answer: bytes) -> int:
-    """Return how many items a 200 response rejected; an unreadable answer rejects none."""
-    response = empty_response(signal)
-    try:
-        response.ParseFromString(answer)
-    except protobuf.DecodeError:
-        return 0
-    rejected: int = getattr(response.partial_success, rejected_field(signal))
-    return max(0, rejected)
+def _transport(target: Target, limits: SenderLimits, unix_time_s: Callable[[], float]) -> Transport:
+    """Return the way to a back end; what it needs is imported for it alone."""
+    if target.endpoint.startswith(_GRPC_SCHEMES):
+        from agent.otlp.grpc_sender import GrpcTransport  # noqa: PLC0415
+
+        return GrpcTransport(target, limits.request_timeout_s, limits.retry_after_max_s)
+    from agent.otlp.http_sender import HttpTransport  # noqa: PLC0415
+
+    return HttpTransport(target, limits.request_timeout_s, limits.retry_after_max_s, unix_time_s)

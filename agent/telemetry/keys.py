@@ -114,6 +114,18 @@ GPU_PROFILE = "tailcause.gpu.mig.profile"
 GPU_INSTANCE = "tailcause.gpu.mig.instance"
 XID_SEVERITY = "tailcause.gpu.xid.severity"
 
+OTLP_SIGNAL = "tailcause.otlp.signal"
+"""`traces`, `metrics` or `logs`."""
+METRIC = "tailcause.metric"
+"""The name of another metric, which this one tells of."""
+OVERFLOW = "otel.metric.overflow"
+"""True on the series that stands for all above the bound on a metric's series."""
+EVENT_NAME = "event.name"
+OOM_CONSTRAINT = "tailcause.oom.constraint"
+"""As the kernel says it: `CONSTRAINT_MEMCG`, `CONSTRAINT_NONE` and others."""
+STUCK_S = "tailcause.kernel.stuck"
+"""For how long a task was blocked or a CPU stuck, in seconds."""
+
 # -- the ledger of a span: attributes, in seconds ---------------------------------------------
 WAIT_PREFIX = "tailcause.wait."
 WAIT_PARTS = (

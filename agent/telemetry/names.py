@@ -14,6 +14,7 @@ from agent.telemetry.catalogue import (
     gpu_health,
     kernel,
     kube,
+    out,
     process,
     spans,
     system,
@@ -41,6 +42,7 @@ _TABLES: tuple[Metric, ...] = (
     *gpu_health.METRICS,
     *kernel.METRICS,
     *agent.METRICS,
+    *out.METRICS,
     *spans.METRICS,
     *kube.METRICS,
 )

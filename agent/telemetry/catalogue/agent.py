@@ -2,6 +2,7 @@
 
 from agent.telemetry.keys import (
     COST_KIND,
+    OTLP_SIGNAL,
     OUTCOME,
     PIPE,
     PROBE,
@@ -53,7 +54,7 @@ METRICS: tuple[Metric, ...] = (
         "{item}",
         Kind.COUNTER,
         "Items lost in a pipe, by reason.",
-        (PIPE, REASON),
+        (PIPE, REASON, OTLP_SIGNAL),
     ),
     Metric(
         "tailcause.probe.state",

@@ -13,6 +13,12 @@ Until = Callable[[Callable[[], object]], Awaitable[None]]
 HOSTS = Path(__file__).parents[2] / "fixtures" / "host"
 
 
+@pytest.fixture(autouse=True)
+def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what an agent of one test could not send from the next test's agent."""
+    monkeypatch.setenv("TAILCAUSE_AGENT_SPOOL_DIR", str(tmp_path / "spool"))
+
+
 @pytest.fixture
 def until() -> Until:
     """Return a wait for a condition that another task makes true, of at most 30 s."""

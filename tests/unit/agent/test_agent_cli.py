@@ -70,7 +70,7 @@ async def test_metrics_are_pushed_with_states(until: Until) -> None:
     }
     assert states["cpu"] == "ok"
     assert states["gpu"] == "disabled"
-    assert set(states) == {entry.name for entry in COLLECTORS}
+    assert set(states) == {"kernel_log", *(entry.name for entry in COLLECTORS)}
     assert served.values("process.memory.usage")[0].value > 1e6
     assert served.values("system.cpu.time")[0].resource["host.name"] == socket.gethostname()
     assert served.values("system.cpu.time")[0].cumulative
