@@ -34,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "deploy", "replace the server of `up` by a new revision", "kernels.supervisor.deploy_cli"
     ),
+    Command("balance", "spread requests over replicas", "kernels.balancer.balance_cli"),
     Command("load", "send requests at a given rate", "kernels.load.load_cli"),
     Command("fault", "inject a real fault and undo it", "kernels.faults.fault_cli"),
 )

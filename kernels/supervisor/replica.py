@@ -42,11 +42,12 @@ class ServeConfig:
     model: str
     otlp: str | None = None
 
-    def command(self, release: Release, listen_fd: int) -> list[str]:
+    def command(self, release: Release, listen_fd: int, instance: str = "") -> list[str]:
         """Build the command line of one server process."""
         words = [sys.executable, "-m", "kernels.cli", "serve", "--listen-fd", str(listen_fd)]
         options = {
             "--service": self.service,
+            "--instance": instance,
             "--model": self.model,
             "--otlp": self.otlp,
             "--revision": release.revision,

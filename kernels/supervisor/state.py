@@ -11,8 +11,35 @@ _MAX_SOCKET_PATH = 107
 """sun_path holds 108 bytes with its terminator, unix(7)."""
 
 
+class ReplicaState(msgspec.Struct, frozen=True):
+    """One server of the workload; `instance` is its `service.instance.id`, kept across deploys."""
+
+    instance: str
+    pid: int
+    port: int
+    cgroup: str | None
+
+
+class NetworkState(msgspec.Struct, frozen=True):
+    """The network of `up --network`: clients reach the servers through the namespace `gate`.
+
+    `to_clients` and `to_servers` are its two devices, `client` and `server` the addresses at either end.
+    """
+
+    gate: str
+    inside: str
+    link: str
+    client: str
+    server: str
+    to_clients: str = "clients"
+    to_servers: str = "servers"
+
+
 class WorkloadState(msgspec.Struct, frozen=True):
-    """The content of `workload.json`; `cgroup` is a path below each hierarchy's mount."""
+    """The content of `workload.json`; `cgroup` is a path below each hierarchy's mount.
+
+    `server_pid` is the first replica's, `host` and `port` are where clients go, and `cgroup` holds all replicas.
+    """
 
     pid: int
     server_pid: int
@@ -23,6 +50,9 @@ class WorkloadState(msgspec.Struct, frozen=True):
     revision: str
     version: str
     settings: dict[str, str]
+    replicas: tuple[ReplicaState, ...] = ()
+    host: str = "127.0.0.1"
+    network: NetworkState | None = None
 
 
 def state_file(directory: Path) -> Path:

@@ -5,9 +5,9 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ import msgspec
 
 from kernels.errors import WorkloadError
 from kernels.supervisor.actions import KillProcess
-from kernels.supervisor.cgroups import Cgroup
 from kernels.supervisor.control import Deployed, DeployRequest, Refused, Reply, Request
+from kernels.supervisor.places import Places, balancer_command
 from kernels.supervisor.reaper import Reaper
 from kernels.supervisor.replica import DEPLOY_DRAIN_S, Release, Replica, ServeConfig
+from kernels.supervisor.slot import Slot
 from kernels.supervisor.state import WorkloadState, control_socket, write_state
 
 log = logging.getLogger(__name__)
@@ -39,17 +40,13 @@ class UpConfig:
 
 
 class Supervisor:
-    """Owns the listening socket and every server process that accepts from it."""
+    """Owns the listening sockets and every server process that accepts from them."""
 
-    def __init__(
-        self, config: UpConfig, listener: socket.socket, cgroup: Cgroup | None, reaper: Reaper
-    ) -> None:
+    def __init__(self, config: UpConfig, places: Places, reaper: Reaper) -> None:
         self._config = config
-        self._listener = listener
-        self._cgroup = cgroup
+        self._places = places
         self._reaper = reaper
         self._live: dict[Replica, int] = {}
-        self._active: Replica | None = None
         self._one_at_a_time = asyncio.Lock()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -57,14 +54,12 @@ class Supervisor:
         """Serve until SIGTERM, SIGINT or the death of the server; the exit code."""
         self._catch_signals()
         try:
-            replica = self._start(self._config.release)
-            if not await self._wait_until_serving(replica):
+            if not await self._bring_up():
                 return self._over.result()
-            self._activate(replica)
             control = await asyncio.start_unix_server(
                 self._answer, control_socket(self._config.state)
             )
-            self._announce(replica)
+            self._announce()
             async with control:
                 return await self._over
         finally:
@@ -80,23 +75,42 @@ class Supervisor:
         if not self._over.done():
             self._over.set_result(code)
 
-    def _start(self, release: Release) -> Replica:
-        replica = Replica.start(
-            self._config.serve.command(release, self._listener.fileno()),
-            release,
-            self._listener.fileno(),
-            self._cgroup.procs_files if self._cgroup else (),
-        )
+    async def _bring_up(self) -> bool:
+        """Start every replica, then the balancer before them; False when told to end first."""
+        release = self._config.release
+        begun = [(slot, self._start(slot, release)) for slot in self._places.replicas]
+        for slot, replica in begun:
+            if not await self._wait_until_serving(replica):
+                return False
+            slot.active = replica
+        if (front := self._places.balancer) is not None:
+            balancer = self._launch(front, balancer_command(self._places), release)
+            if not await self._wait_until_serving(balancer):
+                return False
+            front.active = balancer
+        self._tell(release)
+        return True
+
+    def _start(self, slot: Slot, release: Release) -> Replica:
+        command = self._config.serve.command(release, slot.listener.fileno(), slot.instance)
+        return self._launch(slot, command, release)
+
+    def _launch(self, slot: Slot, command: Sequence[str], release: Release) -> Replica:
+        replica = Replica.start(command, release, slot.listener.fileno(), slot.procs_files)
         self._live[replica] = self._reaper.add(KillProcess(replica.pid, replica.ticks))
         replica.on_exit(self._exited)
         return replica
 
     def _exited(self, replica: Replica) -> None:
         self._reaper.forget(self._live.pop(replica))
-        if replica is self._active and not self._over.done():
+        if self._serves(replica) and not self._over.done():
             status = replica.exited.result()
             log.error("server died pid=%d status=%d", replica.pid, status)
             self._end(SERVER_DIED)
+
+    def _serves(self, replica: Replica) -> bool:
+        slots = (*self._places.replicas, self._places.front)
+        return any(replica is slot.active for slot in slots)
 
     async def _wait_until_serving(self, replica: Replica) -> bool:
         """Wait; False when the workload is told to end first."""
@@ -113,30 +127,32 @@ class Supervisor:
         replica.serving.result()
         return True
 
-    def _activate(self, replica: Replica) -> None:
-        self._active = replica
-        port = self._listener.getsockname()[1]
+    def _tell(self, release: Release) -> None:
+        """Write down what serves now."""
+        first, cgroup = self._places.replicas[0].state(), self._places.cgroup
         write_state(
             self._config.state,
             WorkloadState(
                 pid=os.getpid(),
-                server_pid=replica.pid,
-                port=port,
-                cgroup=self._cgroup.path if self._cgroup else None,
+                server_pid=first.pid,
+                port=self._places.front.port,
+                cgroup=cgroup.path if cgroup else None,
                 service=self._config.serve.service,
                 model=self._config.serve.model,
-                revision=replica.release.revision,
-                version=replica.release.version,
-                settings=replica.release.settings,
+                revision=release.revision,
+                version=release.version,
+                settings=release.settings,
+                replicas=tuple(slot.state() for slot in self._places.replicas),
             ),
         )
 
-    def _announce(self, replica: Replica) -> None:
+    def _announce(self) -> None:
+        front, cgroup = self._places.front, self._places.cgroup
         event = {
             "event": "ready",
-            "pid": replica.pid,
-            "port": self._listener.getsockname()[1],
-            "cgroup": self._cgroup.path if self._cgroup else None,
+            "pid": front.state().pid,
+            "port": front.port,
+            "cgroup": cgroup.path if cgroup else None,
         }
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
@@ -165,30 +181,56 @@ class Supervisor:
                 return Refused(str(exc))
 
     async def _deploy(self, request: DeployRequest) -> Reply:
-        """Bring the new one up on the same socket, then the old one out; no request is lost."""
+        """Replace replica after replica; where one cannot start, those before it go back."""
         settings = {**self._config.release.settings, **request.settings}
-        replica = self._start(Release(request.revision, request.version, settings))
+        release = Release(request.revision, request.version, settings)
+        before = [slot.active.release for slot in self._places.replicas if slot.active]
+        steps: list[Deployed] = []
+        try:
+            for slot in self._places.replicas:
+                step = await self._replace(slot, release)
+                if step is None:
+                    return Refused("the workload is ending")
+                steps.append(step)
+        except WorkloadError:
+            for slot, old in list(zip(self._places.replicas, before, strict=True))[: len(steps)]:
+                await self._replace(slot, old)
+            raise
+        log.info("deployed revision=%s version=%s", request.revision, request.version)
+        return over_all(steps)
+
+    async def _replace(self, slot: Slot, release: Release) -> Deployed | None:
+        """Bring the new one up on the same socket, then the old one out; no request is lost."""
+        replica = self._start(slot, release)
         try:
             alive = await self._wait_until_serving(replica)
         except WorkloadError:
             await replica.stop(0)
             raise
-        if not alive or (old := self._active) is None:
-            return Refused("the workload is ending")
+        if not alive or (old := slot.active) is None:
+            return None
         accepting_unix_s = time.time()
-        self._activate(replica)
-        stopped = asyncio.create_task(
-            old.stopped_accepting(os.fstat(self._listener.fileno()).st_ino)
-        )
+        slot.active = replica
+        self._tell(release)
+        stopped = asyncio.create_task(old.stopped_accepting(slot.socket_inode))
         await old.stop(DEPLOY_DRAIN_S)
-        log.info("deployed revision=%s version=%s", request.revision, request.version)
         return Deployed(
-            revision=request.revision,
-            version=request.version,
-            settings=settings,
+            revision=release.revision,
+            version=release.version,
+            settings=release.settings,
             pid=replica.pid,
             started_unix_s=replica.started_unix_s,
             new_accepting_unix_s=accepting_unix_s,
             old_stopped_accepting_unix_s=await stopped,
             old_exited_unix_s=time.time(),
         )
+
+
+def over_all(steps: Sequence[Deployed]) -> Deployed:
+    """Join the steps of a rolling deploy: from the first new replica that accepts to the last old one that has gone."""
+    return msgspec.structs.replace(
+        steps[-1],
+        pid=steps[0].pid,
+        started_unix_s=steps[0].started_unix_s,
+        new_accepting_unix_s=steps[0].new_accepting_unix_s,
+    )

@@ -8,11 +8,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kernels.errors import WorkloadError
-from kernels.supervisor.actions import KillCgroup, RemoveCgroup, RemoveFile
+from kernels.supervisor.actions import RemoveFile
 from kernels.supervisor.arguments import (
     add_settings,
     add_state,
@@ -20,8 +20,7 @@ from kernels.supervisor.arguments import (
     finish_help,
     start_logging,
 )
-from kernels.supervisor.cgroups import Cgroup, CgroupError
-from kernels.supervisor.mounts import discover
+from kernels.supervisor.places import Places, one, several
 from kernels.supervisor.reaper import Reaper
 from kernels.supervisor.replica import Release, ServeConfig
 from kernels.supervisor.state import control_socket, state_file
@@ -31,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _LOCK_WAIT_S = 10.0
+_MOST_REPLICAS = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cpus", type=cpu_set, metavar="LIST", help="CPUs that the server may use, such as 0,2-3"
     )
+    parser.add_argument(
+        "--replicas", type=replica_count, default=1, metavar="N", help="servers behind a balancer"
+    )
     add_settings(parser)
     finish_help(
         parser,
         [
             "up --state /tmp/chat --service chat --port 8000",
             "up --state /tmp/chat --port 0 --otlp http://127.0.0.1:4318 --set max_running=8",
+            "up --state /tmp/chat --port 8000 --replicas 3",
         ],
         "0 told to end, 1 the server died, 2 cannot start",
     )
@@ -70,14 +74,22 @@ def run(args: argparse.Namespace) -> int:
         release=Release(args.revision, args.version, dict(args.settings)),
     )
     control_socket(config.state)
-    with _lock(config.state) as lock_fd, _listen(args.host, args.port) as listener:
+    with _lock(config.state) as lock_fd, ExitStack() as sockets:
+        public = sockets.enter_context(_listen(args.host, args.port))
         reaper = Reaper.start(keep_fds=(lock_fd,))
         try:
             for path in (state_file(config.state), control_socket(config.state)):
                 path.unlink(missing_ok=True)
                 reaper.add(RemoveFile(str(path)))
-            cgroup = _enter_cgroup(args.cgroup or f"/tailcause/{args.service}", reaper)
-            return asyncio.run(_supervise(config, listener, cgroup, reaper))
+            cgroup = args.cgroup or f"/tailcause/{args.service}"
+            if args.replicas == 1:
+                places = one(args.service, public, cgroup, reaper)
+            else:
+                inner = [
+                    sockets.enter_context(_listen("127.0.0.1", 0)) for _ in range(args.replicas)
+                ]
+                places = several(args.service, (public, inner), cgroup, reaper)
+            return asyncio.run(_supervise(config, places, reaper))
         finally:
             reaper.undo()
 
@@ -93,10 +105,8 @@ def _pin(cpus: frozenset[int] | None) -> None:
         raise WorkloadError(f"--cpus: none of them is usable; this machine offers {here}") from exc
 
 
-async def _supervise(
-    config: UpConfig, listener: socket.socket, cgroup: Cgroup | None, reaper: Reaper
-) -> int:
-    return await Supervisor(config, listener, cgroup, reaper).run()
+async def _supervise(config: UpConfig, places: Places, reaper: Reaper) -> int:
+    return await Supervisor(config, places, reaper).run()
 
 
 @contextmanager
@@ -144,19 +154,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _enter_cgroup(path: str, reaper: Reaper) -> Cgroup | None:
-    """Make the cgroup; None, with what is lost, where that is not allowed."""
-    cgroup = Cgroup(discover(), path)
-    if cgroup.pids():
-        raise WorkloadError(f"cgroup {path} has processes in it already: choose another --cgroup")
-    directories = tuple(map(str, cgroup.directories))
-    reaper.add(RemoveCgroup(directories, tuple(map(str, cgroup.removable_ancestors()))))
-    try:
-        cgroup.create()
-    except CgroupError as exc:
-        log.warning(
-            "no cgroup reason=%r lost=%r", str(exc), "fault cpu-quota, CPU figures of the service"
-        )
-        return None
-    reaper.add(KillCgroup(directories))
-    return cgroup
+def replica_count(text: str) -> int:
+    """Read how many replicas, 1 to 32."""
+    if not text.isdigit() or not 1 <= int(text) <= _MOST_REPLICAS:
+        raise argparse.ArgumentTypeError(f"{text!r}: want 1 to {_MOST_REPLICAS} replicas")
+    return int(text)

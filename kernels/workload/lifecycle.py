@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,15 +12,14 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from kernels.errors import WorkloadError
 from kernels.workload.parts import Files, assemble, prepare, warm_up
+from kernels.workload.process import BACKLOG, listener, stop_signal
 from kernels.workload.server import Front
 from kernels.workload.settings import Settings
 from kernels.workload.tracing import Identity, Tracing
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 512
 LINGER_S = 0.1  # for requests on connections that were accepted just before the end
 POLL_S = 0.02
 CANCEL_S = 0.3
@@ -50,10 +48,10 @@ class Ready(msgspec.Struct, frozen=True):
 
 async def serve(options: Options, settings: Settings, announce: Callable[[Ready], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain; 1 when the engine failed, else 0."""
-    stop = _stop_signal()
-    listener = _listener(options)
+    stop = stop_signal()
+    accepts_from = listener(options.host, options.port, options.listen_fd)
     files = await asyncio.to_thread(prepare, settings, options.cache_dir)
-    return await _Process(options, settings, files).run(listener, stop, announce)
+    return await _Process(options, settings, files).run(accepts_from, stop, announce)
 
 
 class _Process:
@@ -114,43 +112,6 @@ class _Process:
         await asyncio.to_thread(self._service.engine.stop, CANCEL_S)
         flushed = await asyncio.to_thread(self._tracing.stop, FLUSH_S)
         log.info("stopped", extra={"fields": {"cut_requests": cut, "spans_flushed": flushed}})
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def first() -> None:
-        stop.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in numbers:
-        loop.add_signal_handler(number, first)
-    return stop
-
-
-def _listener(options: Options) -> socket.socket:
-    """Adopt the inherited listening socket, or open one."""
-    if options.listen_fd is not None:
-        try:
-            listener = socket.socket(fileno=options.listen_fd)
-            listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        except OSError as error:
-            raise WorkloadError(f"--listen-fd {options.listen_fd}: {error.strerror}") from error
-        if not listening:
-            raise WorkloadError(f"--listen-fd {options.listen_fd}: not a listening socket")
-        return listener
-    try:
-        return socket.create_server((options.host, options.port), backlog=BACKLOG)
-    except OSError as error:
-        where = f"{options.host}:{options.port}"
-        raise WorkloadError(
-            f"cannot listen on {where}: {os.strerror(error.errno or 0)}: pass another --port"
-        ) from error
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -1,0 +1,1 @@
+"""Spreads requests over replicas: the least loaded healthy one takes the next."""
