@@ -7,6 +7,7 @@ import msgspec
 
 from agent.collectors.registry import COLLECTORS
 from agent.config import Config
+from agent.exporters.families import prometheus_name
 from agent.telemetry.metric import Metric
 from agent.telemetry.names import METRICS
 
@@ -39,8 +40,6 @@ def _collectors() -> list[tuple[str, str, str]]:
 
 
 def _row(metric: Metric) -> dict[str, object]:
-    from agent.exporters.exposition import prometheus_name  # noqa: PLC0415  loads prometheus_client
-
     return {
         "signal": signal_of(metric.name),
         "name": metric.name,

@@ -33,13 +33,18 @@ missing_of() { # print those of the given Debian packages that are not installed
     done
 }
 
-apt_install() { # what this distribution has of the given packages; exit 1, with the log kept, when it does not work
+apt_install() ( # what this distribution has of the given packages; exit 1, with the log kept, when it does not work
+    policy=/usr/sbin/policy-rc.d
+    if [[ ! -e $policy ]]; then # Debian asks it whether a package may start its service: none of these may
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+    fi
     {
         apt-get update
         mapfile -t known < <(apt-cache policy "$@" | awk '/^[^ ]/ {name = $1} /Candidate: [^(]/ {sub(":$", "", name); print name}')
         DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${known[@]}"
     } >.setup-apt.log 2>&1 && rm -f .setup-apt.log
-}
+)
 
 # What cannot be done without: named, and installed by root.
 install_needed_packages() {
@@ -58,7 +63,7 @@ install_optional_packages() {
     local packages=(clang libbpf-dev) missing
     if [[ ,$extras, == *,dev,* ]]; then # the tests' peers, tools and second kernel
         packages+=(bpftool busybox-static clang-format e2fsprogs gcc iproute2 kmod libbpf-tools libcap2-bin
-            linux-headers-amd64 linux-perf nftables openssl python3-bpfcc qemu-system-x86)
+            linux-headers-amd64 linux-perf nftables openssl prometheus python3-bpfcc qemu-system-x86)
     fi
     read -ra missing <<<"$(missing_of "${packages[@]}")"
     ((${#missing[@]})) || return 0

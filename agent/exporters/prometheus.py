@@ -1,13 +1,13 @@
-"""Serves the metrics for Prometheus to scrape, at GET /metrics."""
+"""Serves the metrics for Prometheus to scrape, at GET /metrics, in the format that it asks for."""
 
 import asyncio
 
 from aiohttp import web
 
+from agent.exporters import exposition
 from agent.exporters.base import ExporterContext
 from agent.listen import Listener
 
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PORT = "metrics_port"
 
 
@@ -29,8 +29,10 @@ class PrometheusExporter:
         """Stop listening."""
         await self._listener.stop()
 
-    async def _scrape(self, _: web.Request) -> web.Response:
-        from agent.exporters.exposition import render  # noqa: PLC0415  9 MB, for those who scrape
-
-        body = render(self._context.board.snapshot(), self._context.resource)
-        return web.Response(body=body, headers={"Content-Type": _CONTENT_TYPE})
+    async def _scrape(self, request: web.Request) -> web.Response:
+        openmetrics = exposition.wants_openmetrics(request.headers.get("Accept", ""))
+        body = exposition.render(
+            self._context.board.snapshot(), self._context.resource, openmetrics=openmetrics
+        )
+        kind = exposition.OPENMETRICS_TYPE if openmetrics else exposition.CLASSIC_TYPE
+        return web.Response(body=body, headers={"Content-Type": kind, "Vary": "Accept"})

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.collectors.base import CollectorContext
@@ -64,18 +67,20 @@ def test_exposition(samples: list[Sample]) -> None:
     check("exposition.txt", render(samples, RESOURCE).decode())
 
 
-def test_otlp_request(samples: list[Sample]) -> None:
-    """The OTLP request of a host stays as it is."""
-    message = parse(Signal.METRICS, encode_samples(samples, RESOURCE), PROTOBUF)
-    tree = json_format.MessageToDict(message)
-    check("metrics.json", json.dumps(tree, indent=1) + "\n")
+def test_openmetrics(samples: list[Sample]) -> None:
+    """The OpenMetrics text of a host stays as it is."""
+    check("openmetrics.txt", render(samples, RESOURCE, openmetrics=True).decode())
 
 
-def test_exposition_parses_to_the_same_values(samples: list[Sample]) -> None:
-    """Prometheus's own parser reads every sample back under the name of the catalogue."""
-    text = render(samples, RESOURCE).decode()
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_both_formats_parse_to_the_same_values(
+    samples: list[Sample], *, openmetrics: bool
+) -> None:
+    """The parsers of Prometheus's client library read every sample back under the name of the catalogue."""
+    parse_text = openmetrics_families if openmetrics else text_string_to_metric_families
+    text = render(samples, RESOURCE, openmetrics=openmetrics).decode()
     read: dict[str, list[float]] = {}
-    for family in text_string_to_metric_families(text):
+    for family in parse_text(text):
         for found in family.samples:
             read.setdefault(found.name, []).append(found.value)
     names = {metric.name: prometheus_name(metric) for metric in METRICS}
@@ -83,6 +88,13 @@ def test_exposition_parses_to_the_same_values(samples: list[Sample]) -> None:
     for sample in samples:
         sent.setdefault(names[sample.metric], []).append(sample.value)
     assert {name: read[name] for name in sent} == sent
+
+
+def test_otlp_request(samples: list[Sample]) -> None:
+    """The OTLP request of a host stays as it is."""
+    message = parse(Signal.METRICS, encode_samples(samples, RESOURCE), PROTOBUF)
+    tree = json_format.MessageToDict(message)
+    check("metrics.json", json.dumps(tree, indent=1) + "\n")
 
 
 def test_aliases_carry_cadvisor_labels(samples: list[Sample]) -> None:
@@ -161,5 +173,5 @@ def test_every_family_is_declared_once(samples: list[Sample]) -> None:
 def test_alias_of_the_same_name_shares_the_series(samples: list[Sample]) -> None:
     """Where cAdvisor's name is ours too, one series carries both labels."""
     lines = render(samples, RESOURCE).decode().splitlines()
-    line = 'container_memory_usage_bytes{id="/",tailcause_cgroup_path="/"} 2.205315072e+09'
+    line = 'container_memory_usage_bytes{id="/",tailcause_cgroup_path="/"} 2205315072'
     assert line in lines

@@ -1,0 +1,208 @@
+"""Samples as Prometheus families: names, labels, buckets.
+
+Histograms have classic bounds: every power of two seconds from 1 µs to 16 s.
+
+Names follow OpenTelemetry's "Prometheus and OpenMetrics Compatibility": `_` for what is no letter
+or digit, the unit as suffix, `_ratio` for gauges of unit 1, `_total` for counters. Where users have
+dashboards for another name (cAdvisor), it is exposed beside it with that exporter's labels.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from itertools import accumulate
+
+from agent.exporters.alias_attributes import AliasAttributes
+from agent.telemetry.keys import CGROUP, CONTAINER_NAME, NAMESPACE, POD_NAME
+from agent.telemetry.metric import Kind, Metric
+from agent.telemetry.model import (
+    Attributes,
+    AttributeValue,
+    Buckets,
+    Exemplar,
+    ExplicitBuckets,
+    Sample,
+)
+from agent.telemetry.names import BY_NAME
+
+TOTAL = "_total"
+TARGET_INFO = "target_info"
+
+_UNIT_SUFFIX = {
+    "s": "seconds",
+    "By": "bytes",
+    "Cel": "celsius",
+    "W": "watts",
+    "J": "joules",
+    "Hz": "hertz",
+}
+_ALIAS_LABEL = {CGROUP: "id", POD_NAME: "pod", NAMESPACE: "namespace", CONTAINER_NAME: "container"}
+"""cAdvisor's label names for our attributes; others are left out of the alias."""
+_BOUND_EXPONENTS = range(-20, 5)
+"""The bounds of a classic histogram, the same for every series: 2^-20 s is about 1 µs."""
+
+
+class FamilyType(StrEnum):
+    """What both text formats know."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+    UNKNOWN = "unknown"
+
+
+Labels = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: what follows the family's name, labels, value."""
+
+    labels: Labels
+    value: float
+    suffix: str = ""
+    exemplar: Exemplar | None = None
+
+
+@dataclass
+class Family:
+    """One name with its series; a counter's name ends in `_total`, as its lines do."""
+
+    name: str
+    type: FamilyType
+    help: str
+    unit: str = ""
+    rows: list[Row] = field(default_factory=list)
+
+
+def prometheus_name(metric: Metric) -> str:
+    """Return the Prometheus name of a catalogue entry."""
+    name = _sanitize(metric.name)
+    suffix = _UNIT_SUFFIX.get(metric.unit, "")
+    if metric.unit == "1" and metric.kind is Kind.GAUGE:
+        suffix = "ratio"
+    if suffix and not name.endswith(f"_{suffix}"):
+        name = f"{name}_{suffix}"
+    return f"{name}{TOTAL}" if metric.kind is Kind.COUNTER else name
+
+
+@lru_cache(maxsize=4096)
+def _sanitize(name: str) -> str:
+    return re.sub(r"_{2,}", "_", re.sub(r"[^a-zA-Z0-9_]", "_", name)).strip("_")
+
+
+def families(samples: Iterable[Sample], resource: Attributes) -> Iterator[Family]:
+    """Yield the resource, then one family per metric and alias, in the order of the metrics' names."""
+    yield Family(TARGET_INFO, FamilyType.INFO, "The resource.", rows=[Row(_labels(resource), 1.0)])
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.metric, []).append(sample)
+    known = AliasAttributes((s for group in groups.values() for s in group), resource)
+    for name in sorted(groups):
+        yield from _families(BY_NAME[name], groups[name], known)
+
+
+def _families(entry: Metric, samples: list[Sample], known: AliasAttributes) -> Iterator[Family]:
+    name = prometheus_name(entry)
+    yield from _aliased(entry, samples, known)
+    if entry.alias == name:  # one family, which carries the labels of both
+        yield _family(name, entry, [(_labels(s.attributes) | _alias_labels(s), s) for s in samples])
+        return
+    yield _family(name, entry, [(_labels(s.attributes), s) for s in samples])
+    if entry.alias:
+        yield _family(entry.alias, entry, [(_alias_labels(s), s) for s in samples])
+
+
+def _aliased(entry: Metric, samples: list[Sample], known: AliasAttributes) -> Iterator[Family]:
+    """Yield a family for each of the metric's further names that some series bear.
+
+    Series that differ only in what the name's labels leave out are one: the first.
+    """
+    for alias in entry.aliases:
+        values: dict[tuple[tuple[str, str], ...], float] = {}
+        for sample in samples if not known.hides(alias) else ():
+            if all(sample.attributes.get(key) == value for key, value in alias.where):
+                attributes = known.of(sample)
+                labels = tuple(
+                    (label, _text(attributes[key]))
+                    for key, label in alias.labels
+                    if key in attributes
+                )
+                values.setdefault(labels, sample.value * alias.factor)
+        if values:
+            family = _empty(alias.name, entry)
+            family.rows = [Row(dict(labels), value) for labels, value in values.items()]
+            yield family
+
+
+def _family(name: str, entry: Metric, rows: list[tuple[Labels, Sample]]) -> Family:
+    family = _empty(name, entry)
+    for labels, sample in rows:
+        if entry.kind is Kind.HISTOGRAM:
+            family.rows += _histogram(labels, sample)
+        else:
+            family.rows.append(Row(labels, sample.value))
+    return family
+
+
+def _empty(name: str, entry: Metric) -> Family:
+    kind = {Kind.COUNTER: FamilyType.COUNTER, Kind.HISTOGRAM: FamilyType.HISTOGRAM}.get(
+        entry.kind, FamilyType.GAUGE
+    )
+    if kind is FamilyType.COUNTER and not name.endswith(TOTAL):
+        kind = FamilyType.UNKNOWN  # as a counter it would have another name in OpenMetrics
+    return Family(name, kind, entry.description, _UNIT_SUFFIX.get(entry.unit, ""))
+
+
+def _histogram(labels: Labels, sample: Sample) -> Iterator[Row]:
+    known = sample.explicit or sample.buckets
+    if known is None:
+        return
+    bounds = [*_below(known), (float("inf"), sample.value)]
+    exemplars = _by_bound(known, [bound for bound, _ in bounds])
+    for bound, count in bounds:
+        le = "+Inf" if bound == float("inf") else repr(bound)
+        yield Row({**labels, "le": le}, count, "_bucket", exemplars.get(bound))
+    yield Row(labels, sample.value, "_count")
+    yield Row(labels, known.sum, "_sum")
+
+
+def _below(buckets: Buckets | ExplicitBuckets) -> Iterator[tuple[float, float]]:
+    """Yield each bound and how many values lie below it."""
+    if isinstance(buckets, ExplicitBuckets):
+        yield from zip(buckets.bounds, accumulate(buckets.counts), strict=False)
+        return
+    for exponent in _BOUND_EXPONENTS:
+        whole = max(exponent - buckets.first, 0)
+        yield 2.0**exponent, buckets.below + sum(buckets.counts[:whole])
+
+
+def _by_bound(buckets: Buckets | ExplicitBuckets, bounds: list[float]) -> dict[float, Exemplar]:
+    """Return the latest exemplar of each bucket, by the bucket's upper bound."""
+    if not isinstance(buckets, ExplicitBuckets):
+        return {}
+    found: dict[float, Exemplar] = {}
+    for exemplar in sorted(buckets.exemplars, key=lambda one: one.time_unix_ns):
+        found[next(bound for bound in bounds if exemplar.value <= bound)] = exemplar
+    return found
+
+
+def _alias_labels(sample: Sample) -> Labels:
+    return {
+        label: _text(sample.attributes[key])
+        for key, label in _ALIAS_LABEL.items()
+        if key in sample.attributes
+    }
+
+
+def _labels(attributes: Attributes) -> Labels:
+    return {_sanitize(key): _text(value) for key, value in attributes.items()}
+
+
+def _text(value: AttributeValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

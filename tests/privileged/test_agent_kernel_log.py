@@ -1,0 +1,83 @@
+"""Lines that are really written to the kernel's log arrive at the back end as OTLP logs."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+
+from agent.host.kmsg import KMSG
+from agent.otlp.codec import Message, Signal
+from agent.otlp.decode import attributes
+from agent.otlp.receiver import Receiver, Verdict, runner
+from tests.support.running_agent import agent
+
+pytestmark = [
+    pytest.mark.privileged,
+    pytest.mark.skipif(os.geteuid() != 0, reason="writing to the kernel's log needs root"),
+]
+
+
+@dataclass
+class Logs:
+    """The log records that arrived."""
+
+    url: str = ""
+    records: list[logs_pb2.LogRecord] = field(default_factory=list)
+
+    async def accept(self, _: Signal, message: Message) -> Verdict:
+        """Keep log records."""
+        if isinstance(message, logs_service_pb2.ExportLogsServiceRequest):
+            for resource in message.resource_logs:
+                for scope in resource.scope_logs:
+                    self.records.extend(scope.log_records)
+        return Verdict()
+
+    def of(self, device: str) -> list[logs_pb2.LogRecord]:
+        """Return the records of a device, which no other test names."""
+        return [
+            record
+            for record in self.records
+            if attributes(record.attributes).get("system.device") == device
+        ]
+
+
+@contextlib.asynccontextmanager
+async def logs() -> AsyncIterator[Logs]:
+    """Serve a back end."""
+    served = Logs()
+    app = web.Application()
+    Receiver(served.accept).register(app)
+    app_runner = runner(app)
+    await app_runner.setup()
+    await web.TCPSite(app_runner, "127.0.0.1", 0).start()
+    served.url = f"http://127.0.0.1:{app_runner.addresses[0][1]}"
+    try:
+        yield served
+    finally:
+        await app_runner.cleanup()
+
+
+async def test_a_line_of_the_kernels_log_arrives(tmp_path: Path) -> None:
+    """It is told once, with severity and attributes; what was written before the start is not."""
+    device = f"nvme{os.getpid()}"
+    line = f"nvme {device}: I/O 12 QID 4 timeout, aborting"
+    KMSG.write_text(f"<4>{line}\n")
+    environment = {"TAILCAUSE_AGENT_SPOOL_DIR": str(tmp_path)}
+    async with logs() as served:
+        flags = ("--forward", served.url, "--export", "off")
+        async with agent(*flags, env=environment) as running, asyncio.timeout(60):
+            while not served.of(device):
+                KMSG.write_text(f"<4>{line}\n")
+                await asyncio.sleep(1.5)
+            assert await running.end() == 0
+    record = served.of(device)[0]
+    assert record.event_name == "tailcause.kernel.nvme_timeout"
+    assert record.severity_text == "ERROR"
+    assert abs(record.observed_time_unix_nano - record.time_unix_nano) <= 2_000_000_000
