@@ -89,6 +89,8 @@ class Spool:
 
     def recover(self) -> None:
         """Take up what an earlier process left; sets `off` where the folder cannot be used."""
+        if self._place is not None:
+            return  # a batch was put in before
         folder = self._settings.folder
         try:
             if not folder.exists():

@@ -1,4 +1,4 @@
-"""Metrics of the way out: the spool, the bound on series, and what the kernel's log said."""
+"""Metrics of the way out and of batches that come twice: spool, bound on series, kernel log."""
 
 from agent.telemetry.keys import EVENT_NAME, METRIC, OTLP_SIGNAL, PIPE, REASON
 from agent.telemetry.metric import Kind, Metric
@@ -38,6 +38,12 @@ METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         "Batches that could not be put on disk and stayed in memory, by the error's name.",
         (PIPE, REASON),
+    ),
+    Metric(
+        "tailcause.otlp.duplicates",
+        "{request}",
+        Kind.COUNTER,
+        "Requests that came again under the batch id of one before, and were answered as that one was.",
     ),
     Metric(
         "tailcause.series.folded",

@@ -153,6 +153,8 @@ async def test_a_burst_above_the_memory_goes_to_the_disk(tmp_path: Path, until: 
             assert sender.offer(Signal.TRACES, b"%d" % number, 1)
         running = asyncio.create_task(sender.run())
         await until(lambda: sender.stats.sent == 20)
+        assert sender.spool is not None
+        assert sender.spool.off == ""
         await sender.close()
         await running
     assert served.bodies == bodies(*range(20))

@@ -108,6 +108,18 @@ def test_an_answer_that_was_not_noted_sends_the_same_batch_again(tmp_path: Path)
     assert [one.batch_id for one in drain(spool_in(tmp_path))] == [sent.batch_id]
 
 
+def test_a_batch_before_the_recovery_comes_after_what_was_left(tmp_path: Path) -> None:
+    """Whoever puts a batch in first takes up the rest as well."""
+    first = spool_in(tmp_path)
+    first.append(batch(1))
+    die(first)
+    second = Spool(SpoolSettings(tmp_path, 1 << 20), lambda *_: None)
+    second.append(batch(2))
+    second.recover()
+    assert second.off == ""
+    assert [one.items for one in drain(second)] == [1, 2]
+
+
 @pytest.mark.parametrize("cut", [1, 50, 100, HEAD_BYTES + 99])
 def test_torn_tail_is_cut_off(tmp_path: Path, cut: int) -> None:
     """A record that was written in part goes, those before it stay, and it is counted."""

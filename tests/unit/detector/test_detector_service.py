@@ -158,6 +158,20 @@ async def test_logs_are_answered_as_not_stored(start: Start) -> None:
     assert partial["errorMessage"] == "logs are not stored"
 
 
+async def test_a_batch_that_comes_twice_is_taken_once(start: Start) -> None:
+    """An agent that did not hear the answer sends the same batch id, and gets the same answer."""
+    service = await start()
+    now = time.time_ns()
+    point = f'{{"name":"m","gauge":{{"dataPoints":[{{"timeUnixNano":"{now}","asDouble":1}}]}}}}'
+    body = f'{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{point}]}}]}}]}}'
+    for batch_id in ("a" * 32, "a" * 32, "b" * 32):
+        headers = {"Content-Type": "application/json", "X-Tailcause-Batch": batch_id}
+        url = f"{service.otlp}/v1/metrics"
+        async with service.http.post(url, data=body, headers=headers) as answer:
+            assert (answer.status, await answer.json()) == (200, {})
+    await service.until("/api/v1/status", lambda status: status["points"] == 2)  # type: ignore[index]
+
+
 async def test_a_hostile_service_name_is_harmless_on_the_page(start: Start) -> None:
     """Markup in a resource attribute is shown, not run."""
     service = await start()
