@@ -20,7 +20,7 @@ from agent.otlp.transport import GZIP, Delivered, Outcome, Refused, Target, Toke
 
 _RESPONSE_BYTES = 1 << 16
 _GZIP_WINDOW = 31
-_GZIP_LEVEL = 1  # protobuf of spans shrinks to a fifth at level 1, in a third of level 6's time
+_GZIP_LEVEL = 1  # of spans, level 6 makes as little in over twice the time
 _IN_THREAD_BYTES = 1 << 16
 
 
