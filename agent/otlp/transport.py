@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from agent.errors import CannotStartError
 from agent.otlp.batch import Batch
 from agent.otlp.retry import Retry
 
@@ -63,15 +64,19 @@ class Target:
 class TokenFile:
     """A bearer token that is read again every few seconds, because tokens are rotated.
 
-    While the file cannot be read, the last token holds.
+    While the file cannot be read, the last token holds; one that cannot be read at the start raises
+    `CannotStartError`.
     """
 
     def __init__(self, file: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._file = file
         self._monotonic_s = monotonic_s
-        self._read_s = float("-inf")
-        self._token = ""
         self._readable = True
+        self._read_s = monotonic_s()
+        try:
+            self._token = self._read() if file else ""
+        except (OSError, ValueError) as exc:
+            raise CannotStartError(f"forward_token_file {file}: {exc}") from exc
 
     def authorization(self) -> str:
         """Return the value of the header, empty where there is no token."""
@@ -79,11 +84,17 @@ class TokenFile:
         if self._file and now_s - self._read_s >= _REREAD_S:
             self._read_s = now_s
             try:
-                self._token = Path(self._file).read_text(encoding="ascii").strip()
+                self._token = self._read()
                 self._readable = True
-            except (OSError, UnicodeDecodeError) as exc:
+            except (OSError, ValueError) as exc:
                 self._say_unreadable(exc)
         return f"Bearer {self._token}" if self._token else ""
+
+    def _read(self) -> str:
+        token = Path(self._file).read_text(encoding="ascii").strip()
+        if not token or not token.isprintable():
+            raise ValueError("there is no token in it: write one, on one line")
+        return token
 
     def _say_unreadable(self, exc: Exception) -> None:
         if self._readable:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from agent.errors import CannotStartError
 from agent.otlp.access import access
-from agent.otlp.admission import Limits, Verdict
+from agent.otlp.admission import Admission, Limits, Verdict
 from agent.otlp.batch import Batch
 from agent.otlp.codec import Message, Signal, encode_samples
 from agent.otlp.grpc_receiver import GrpcReceiver
@@ -20,6 +21,7 @@ from agent.otlp.grpc_sender import GrpcTransport, address_of
 from agent.otlp.http_sender import HttpTransport, gzip
 from agent.otlp.receiver import Receiver, runner
 from agent.otlp.retry import Retry, retry_info_s
+from agent.otlp.sender import Sender, SenderLimits
 from agent.otlp.status import Code, error_details
 from agent.otlp.transport import Delivered, Outcome, Refused, Target, TokenFile, Transport
 from agent.telemetry.model import Sample
@@ -222,6 +224,39 @@ def test_token_is_read_again(tmp_path: Path) -> None:
     file.unlink()
     now_s = 12.0
     assert token.authorization() == "Bearer two"
+
+
+@pytest.mark.parametrize("text", [None, "", "two\nlines"])
+def test_a_token_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | None) -> None:
+    """Without its token everything would be refused, and lost."""
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(CannotStartError, match="forward_token_file"):
+        TokenFile(str(file))
+
+
+async def test_grpc_back_end_that_starts_late_gets_everything() -> None:
+    """A channel that failed connects again by itself."""
+    served = Back()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sender = Sender(f"grpc://127.0.0.1:{port}", SenderLimits(backoff_max_s=0.1))
+    running = asyncio.create_task(sender.run())
+    sender.offer(Signal.METRICS, metrics().body, 1)
+    async with asyncio.timeout(60):
+        while not sender.stats.retries:  # noqa: ASYNC110  the sender makes it true
+            await asyncio.sleep(0.01)
+        receiver = GrpcReceiver(Admission(served.accept))
+        await receiver.start("127.0.0.1", port)
+        while not sender.stats.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await sender.close()
+        await running
+        await receiver.stop()
+    assert len(served.taken) == 1
+    assert not sender.stats.losses
 
 
 async def test_headers_are_sent_and_never_shown() -> None:
