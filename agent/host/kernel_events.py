@@ -66,6 +66,7 @@ def _rule(name: str, severity: Severity, body: str, pattern: str) -> Rule:
 
 
 _LINK = r"(?:^|\s)(?P<interface>[\w.@-]+): (?:NIC )?[Ll]ink (?:is |status definitely )?"
+_NAME = r"\((?P<comm>.{1,15})\)"  # which may hold brackets, and has 15 bytes at most
 _XID = "xid"
 
 RULES: tuple[Rule, ...] = (
@@ -73,13 +74,13 @@ RULES: tuple[Rule, ...] = (
         "cgroup_oom_kill",
         Severity.ERROR,
         "A process was killed because its cgroup reached its memory limit.",
-        r"^Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>.*?)\)(?:[, ]|$)",
+        r"^Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d+) " + _NAME,
     ),
     _rule(
         "oom_kill",
         Severity.ERROR,
         "A process was killed because the machine ran out of memory.",
-        r"^Out of memory(?: \([^)]*\))?: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>.*?)\)(?:[, ]|$)",
+        r"^Out of memory(?: \([^)]*\))?: Kill(?:ed)? process (?P<pid>\d+) " + _NAME,
     ),
     _rule("link_down", Severity.ERROR, "A network link went down.", _LINK + r"[Dd]own\b"),
     _rule("link_up", Severity.INFO, "A network link came up.", _LINK + r"[Uu]p\b"),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +13,24 @@ from aiohttp import web
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 
-from agent.host.kmsg import KMSG
+from agent.host.kernel_events import KernelEvent, KernelEvents
+from agent.host.kmsg import KMSG, KernelLog
 from agent.otlp.codec import Message, Signal
 from agent.otlp.decode import attributes
 from agent.otlp.receiver import Receiver, Verdict, runner
+from tests.support.kernel_workloads import Gated, cgroups
+from tests.support.memory_cgroup import MemoryLimit, why_no_memory_limit
 from tests.support.running_agent import agent
 
 pytestmark = [
     pytest.mark.privileged,
     pytest.mark.skipif(os.geteuid() != 0, reason="writing to the kernel's log needs root"),
 ]
+
+GROW = """
+open("/proc/self/comm", "w").write("tc (oom) x")
+held = [bytearray(b"x" * (1 << 20)) for _ in range(256)]
+"""
 
 
 @dataclass
@@ -81,3 +90,26 @@ async def test_a_line_of_the_kernels_log_arrives(tmp_path: Path) -> None:
     assert record.event_name == "tailcause.kernel.nvme_timeout"
     assert record.severity_text == "ERROR"
     assert abs(record.observed_time_unix_nano - record.time_unix_nano) <= 2_000_000_000
+
+
+@pytest.mark.skipif(bool(why_no_memory_limit()), reason=why_no_memory_limit())
+def test_a_real_kill_has_its_cgroup() -> None:
+    """A process that outgrows its cgroup is told with its pid, its name and where it was, out of two lines."""
+    events, found = KernelEvents(), list[KernelEvent]()
+    log = KernelLog()
+    with cgroups("oom") as (small,), MemoryLimit(small, 32 << 20, swap=False) as limit:
+        victim = Gated((GROW,)).put(small)
+        limit.add(victim.pid)
+        victim.go().process.communicate()
+        deadline = time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            told = [events.recognise(record) for record in log.read()]
+            found += [
+                one for one in told if one and one.attributes.get("process.pid") == victim.pid
+            ]
+    log.close()
+    [kill] = found
+    assert kill.name == "tailcause.kernel.cgroup_oom_kill"
+    assert kill.attributes["process.executable.name"] == "tc (oom) x"
+    assert kill.attributes["tailcause.oom.constraint"] == "CONSTRAINT_MEMCG"
+    assert str(kill.attributes["tailcause.cgroup.path"]).endswith("-oom")
