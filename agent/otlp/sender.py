@@ -33,7 +33,7 @@ class SenderLimits:
     retry_after_max_s: float = 300.0
     flush_s: float = 2.0
     spool_after_s: float = 0.5
-    """How long a request may take before what waits behind it goes to the spool."""
+    """How long the queue may be without an end before what waits in memory goes to the spool."""
 
 
 @dataclass
@@ -82,6 +82,7 @@ class Sender:
         self._closing = asyncio.Event()
         self._flush: asyncio.Timeout | None = None
         self._reachable = True
+        self._busy_since_s = 0.0
 
     @property
     def queued_items(self) -> int:
@@ -107,6 +108,7 @@ class Sender:
     async def run(self) -> None:
         """Send until `close`; what cannot be sent by its deadline is spooled, or counted as lost."""
         flush = asyncio.timeout(self._limits.flush_s if self._closing.is_set() else None)
+        self._busy_since_s = time.monotonic()
         if self.spool is not None:
             self.spool.recover()
         try:
@@ -143,6 +145,7 @@ class Sender:
             else:
                 self._arrived.clear()
                 await self._arrived.wait()
+                self._busy_since_s = time.monotonic()
 
     async def _deliver(self, batch: Batch) -> None:
         """Try until the batch is delivered, refused for good, or pushed out by newer ones."""
@@ -160,8 +163,9 @@ class Sender:
         self._count(batch, outcome)
 
     async def _attempt(self, batch: Batch) -> Delivered | Refused | Retry:
-        loop = asyncio.get_running_loop()
-        slow = loop.call_later(self._limits.spool_after_s, self._outbox.spill)
+        busy_s = time.monotonic() - self._busy_since_s
+        left_s = max(0.0, self._limits.spool_after_s - busy_s)
+        slow = asyncio.get_running_loop().call_later(left_s, self._outbox.spill)
         try:
             return await self._transport.attempt(batch)
         finally:

@@ -23,6 +23,7 @@ class Backend:
 
     status: int = 200
     hanging: bool = False
+    pause_s: float = 0.0
     port: int = 0
     bodies: list[bytes] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -31,6 +32,7 @@ class Backend:
         """Answer as told."""
         body = await request.read()
         self.ids.append(request.headers[BATCH_HEADER])
+        await asyncio.sleep(self.pause_s)
         while self.hanging:  # noqa: ASYNC110  the test ends it
             await asyncio.sleep(0.01)
         if self.status == 200:
@@ -74,7 +76,7 @@ def bodies(*numbers: int) -> list[bytes]:
 async def test_nothing_is_written_while_the_back_end_takes_it(tmp_path: Path, until: Until) -> None:
     """A healthy back end costs no disk."""
     async with backend() as served:
-        sender = sender_to(served.port, tmp_path / "s")
+        sender = sender_to(served.port, tmp_path / "s", spool_after_s=60)
         running = asyncio.create_task(sender.run())
         for number in range(20):
             sender.offer(Signal.TRACES, b"%d" % number, 1)
@@ -121,6 +123,25 @@ async def test_a_hang_spools_what_waits_behind_it(tmp_path: Path, until: Until) 
         await sender.close()
         await running
     assert served.bodies == bodies(0, 1, 2)
+
+
+async def test_a_back_end_that_is_too_slow_spools_what_piles_up(
+    tmp_path: Path, until: Until
+) -> None:
+    """Where the queue does not come to an end it is on disk, though every request is answered in time."""
+    async with backend() as served:
+        served.pause_s = 0.05
+        sender = sender_to(served.port, tmp_path / "s", spool_after_s=0.2)
+        running = asyncio.create_task(sender.run())
+        for number in range(40):
+            sender.offer(Signal.TRACES, b"%d" % number, 1)
+        await until(lambda: sender.spool is not None and sender.spool)
+        assert sender.stats.retries == 0
+        served.pause_s = 0.0
+        await until(lambda: sender.stats.sent == 40)
+        await sender.close()
+        await running
+    assert served.bodies == bodies(*range(40))
 
 
 async def test_shutdown_leaves_it_to_the_next_process(tmp_path: Path, until: Until) -> None:
