@@ -55,15 +55,15 @@ class CommandModule(Protocol):
         """Add the command's own arguments."""
 
     def run(self, args: argparse.Namespace, config: "Config") -> int:
-        """Do it; the result is the exit code."""
+        """Do it; the result is the exit code. `args.load()` reads the configuration again."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 2 when it cannot start."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        parser, modules = _parser(words)
-        args = parser.parse_args(words)
+        found, modules = parser(words)
+        args = found.parse_args(words)
         return _run(args, modules[args.command])
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace, module: CommandModule) -> int:
     from agent import config_load  # noqa: PLC0415  `--help` needs none of it
 
-    loaded = config_load.load(args.config, os.environ, given_flags(args))
+    args.load = lambda: config_load.load(args.config, os.environ, given_flags(args))
+    loaded = args.load()
     logging.basicConfig(
         stream=sys.stderr,
         level=loaded.log_level.upper(),
@@ -91,17 +92,15 @@ def _refuse(text: str) -> int:
     return EXIT_CANNOT_START
 
 
-def _parser(
-    argv: Sequence[str],
-) -> tuple[argparse.ArgumentParser, dict[str, CommandModule]]:
+def parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, CommandModule]]:
     """Return the parser, with the module of the one command that is named on the line."""
-    parser = argparse.ArgumentParser(
+    whole = argparse.ArgumentParser(
         prog="tailcause-agent",
         description="Collects what an inference node does to its requests, and enriches their spans.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     modules: dict[str, CommandModule] = {}
     for command in COMMANDS:
         sub = commands.add_parser(
@@ -116,7 +115,7 @@ def _parser(
             modules[command.name] = cast("CommandModule", importlib.import_module(command.module))
             modules[command.name].add_arguments(sub)
             add_options(sub)
-    return parser, modules
+    return whole, modules
 
 
 if __name__ == "__main__":

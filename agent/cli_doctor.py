@@ -76,7 +76,7 @@ async def _examine(config: Config) -> list[Finding]:
 async def _spells(probes: Probes) -> Mapping[str, Spell]:
     """Let the kernel count, while this process sleeps often enough that even a quiet machine switches."""
     counting = asyncio.ensure_future(probes.spell(_SPELL_S))
-    while not counting.done():
+    while not counting.done():  # noqa: ASYNC110  waking up is the point
         await asyncio.sleep(_NAP_S)
     return await counting
 

@@ -66,6 +66,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network_exclude: tuple[str, ...] = NETWORK_EXCLUDE
     process_names: tuple[str, ...] = ()
     log_level: str = "info"
+    unprivileged: bool = False
+    """No probes, no capabilities: what a cluster that forbids privileged pods lets through."""
     gpu_library: str = ""
     """Path of libnvidia-ml.so.1; by default the usual places."""
     gpu_dcgm: str = ""
@@ -142,8 +144,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def probes(self) -> ProbeSettings:
         """Return what is said of the eBPF probes."""
-        enabled = self.ebpf_enabled and "ebpf" not in self.disable
-        return ProbeSettings(enabled, self.ebpf_probes, self.ebpf_cuda, self.ebpf_watch)
+        enabled = self.ebpf_enabled and not self.unprivileged and "ebpf" not in self.disable
+        why_off = "unprivileged: no probes" if self.unprivileged else ProbeSettings.why_off
+        return ProbeSettings(enabled, self.ebpf_probes, self.ebpf_cuda, self.ebpf_watch, why_off)
 
     @property
     def kube(self) -> KubeSettings:

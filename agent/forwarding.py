@@ -35,6 +35,18 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
 @dataclass(frozen=True)
+class Way:
+    """Where a pipe leads, and where what cannot be sent waits meanwhile."""
+
+    target: Target
+    spool: SpoolSettings | None
+
+    def sender(self) -> Sender:
+        """Return a sender; raises `CannotStartError` for certificates that cannot be used."""
+        return Sender(self.target, spool=self.spool)
+
+
+@dataclass(frozen=True)
 class Forwarding:
     """The settings of that name. `spans_url` and `metrics_url` may be empty: then nothing is sent."""
 
@@ -95,11 +107,9 @@ class Forwarding:
             Path(self.spool_dir) / _folder(pipe, url), int(self.spool_bytes * _SHARES[pipe])
         )
 
-    def senders(self) -> dict[str, Sender]:
-        """Return a sender per pipe, so that a flood of spans cannot push the metrics out."""
-        return {
-            pipe: Sender(self.target(url), spool=self.spool(pipe, url)) for pipe, url in self._pipes
-        }
+    def ways(self) -> dict[str, Way]:
+        """Return where each pipe leads that leads anywhere."""
+        return {pipe: Way(self.target(url), self.spool(pipe, url)) for pipe, url in self._pipes}
 
     @property
     def _pipes(self) -> list[tuple[str, str]]:

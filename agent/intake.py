@@ -43,23 +43,23 @@ async def _redact(redactor: Redactor, message: Message) -> None:
 
 
 class Intake:
-    """Accepts decoded requests from the receivers."""
+    """Accepts decoded requests from the receivers; stages and sender may be put in place of others at any time."""
 
     def __init__(self, stages: Stages, sender: Sender | None) -> None:
-        self._stages = stages
-        self._sender = sender
+        self.stages = stages
+        self.sender = sender
 
     async def accept(self, signal: Signal, message: Message) -> Verdict:
         """Queue a request for the back end; reject its items where that is impossible."""
         items = count_items(message)
-        stages = self._stages
+        stages = self.stages
         exemplars: set[bytes] = set()
         if isinstance(message, trace_service_pb2.ExportTraceServiceRequest):
             stages.enricher.enrich(message)
             if stages.annotate is not None:
                 await stages.annotate(message)
             exemplars = self._measure(message)
-        if self._sender is None:
+        if self.sender is None:
             return Verdict(rejected=items, reason=_NOWHERE)
         if stages.redactor is not None:
             await _redact(stages.redactor, message)
@@ -68,13 +68,18 @@ class Intake:
         ):
             stages.sampler.offer(message, exemplars)
             return Verdict()
-        if self._sender.offer(signal, message.SerializeToString(), items):
+        return self._queue(signal, message, items)
+
+    def _queue(self, signal: Signal, message: Message, items: int) -> Verdict:
+        if self.sender is None:  # since a moment ago: the configuration was reloaded meanwhile
+            return Verdict(rejected=items, reason=_NOWHERE)
+        if self.sender.offer(signal, message.SerializeToString(), items):
             return Verdict()
         return Verdict(rejected=items, reason="the request is larger than the agent's queue")
 
     def _measure(self, message: trace_service_pb2.ExportTraceServiceRequest) -> set[bytes]:
         """Count requests, those in flight too; return the traces that stand as exemplars."""
-        metrics, in_flight = self._stages.metrics, self._stages.in_flight
+        metrics, in_flight = self.stages.metrics, self.stages.in_flight
         exemplars: set[bytes] = set()
         for resource_spans in message.resource_spans:
             service = service_of(resource_spans)

@@ -48,7 +48,7 @@ class KernelLogForwarder:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._sender = sender
+        self.sender = sender
         self._resource = resource
         self._now_unix_ns = now_unix_ns
         self._monotonic_s = monotonic_s
@@ -105,9 +105,9 @@ class KernelLogForwarder:
 
     def _forward(self, records: list[KernelRecord]) -> None:
         wanted = [found for record in records if (found := self._record(record)) is not None]
-        if wanted and self._sender is not None:
+        if wanted and self.sender is not None:
             body = encode_logs(wanted, self._resource)
-            self._sender.offer(Signal.LOGS, body, len(wanted))
+            self.sender.offer(Signal.LOGS, body, len(wanted))
 
     def _record(self, record: KernelRecord) -> LogRecord | None:
         if self._last_sequence is not None and record.sequence > self._last_sequence + 1:
@@ -117,7 +117,7 @@ class KernelLogForwarder:
         if event is None:
             return None
         self.seen[event.name] += 1
-        if self._sender is None or not self._may_pass():
+        if self.sender is None or not self._may_pass():
             return None
         now = self._now_unix_ns()
         at = now - int(self._monotonic_s() * 1e9) + record.time_us * 1000

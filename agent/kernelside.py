@@ -109,6 +109,11 @@ class KernelSide:
         self.by_process.sample()
         self.ledger.annotate(message)
 
+    async def change(self, config: Config) -> None:
+        """Follow the settings of the probes and of their budget."""
+        self.governor.budget = budget_of(config)
+        await asyncio.to_thread(self.probes.change, config.probes)
+
     def own_samples(self) -> list[Sample]:
         """Return what the probes, the ledger and the governor say of themselves."""
         return [
@@ -142,6 +147,16 @@ class KernelSide:
         self.probes.watch(self.by_process.watched())
 
 
+def budget_of(config: Config) -> Budget:
+    """Return what the settings allow."""
+    return Budget(
+        own_cores=config.ebpf_own_budget,
+        imposed_share=config.ebpf_imposed_budget,
+        memory_bytes=config.ebpf_memory_budget * 1e6,
+        look_s=max(Budget.look_s, config.interval),
+    )
+
+
 def build(config: Config, enricher: Enricher, hierarchies: Hierarchies) -> KernelSide:
     """Put it together; nothing is attached yet."""
     probes = Probes(config.probes, paths=config.paths)
@@ -156,13 +171,7 @@ def build(config: Config, enricher: Enricher, hierarchies: Hierarchies) -> Kerne
         cpus=os.cpu_count() or 1,
         resident_bytes=resident_bytes,
     )
-    budget = Budget(
-        own_cores=config.ebpf_own_budget,
-        imposed_share=config.ebpf_imposed_budget,
-        memory_bytes=config.ebpf_memory_budget * 1e6,
-        look_s=max(Budget.look_s, config.interval),
-    )
-    governor = Governor(probes, meters, CostBook(Trap()), budget)
+    governor = Governor(probes, meters, CostBook(Trap()), budget_of(config))
 
     def off() -> list[str]:
         detached = list(probes.off("switched off by `tailcause-agent off`"))

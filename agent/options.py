@@ -56,6 +56,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--network-exclude", "GLOBS", "interfaces to leave out (veth*, docker* and others)"),
     Option("--process-names", "NAMES", "processes to look at beside those that send spans"),
     Option("--log-level", "LEVEL", "debug, info, warning or error (info)"),
+    Option("--unprivileged", "", "no probes, and give up every capability", "", "true"),
     Option("--gpu-library", "FILE", "the driver's libnvidia-ml.so.1 (where drivers put it)"),
     Option("--gpu-dcgm", "URL", "dcgm-exporter to read instead of NVML; off: none (port 9400 here)"),
     Option("--no-ebpf", "", "no probes in the kernel", "ebpf_enabled", "false"),

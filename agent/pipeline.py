@@ -83,19 +83,3 @@ def disabled_samples(disabled: Iterable[str], now_unix_ns: int) -> list[Sample]:
 async def close(watched: Iterable[Watched]) -> None:
     """Let the collectors go that hold something, such as the driver of the GPUs."""
     await asyncio.gather(*(one.watch.close() for one in watched))
-
-
-async def collect_every(watched: Watched, board: Board, interval_s: float) -> None:
-    """Collect one signal at a fixed pace, for ever; a slow collection skips beats, adds none."""
-    loop = asyncio.get_running_loop()
-    due_s = loop.time()
-    while True:
-        board.put(watched.entry.name, await watched.watch.collect())
-        due_s = next_beat_s(due_s, interval_s, loop.time())
-        await asyncio.sleep(due_s - loop.time())
-
-
-def next_beat_s(due_s: float, interval_s: float, now_s: float) -> float:
-    """Return the first beat of the pace that lies ahead."""
-    missed = max(0, int((now_s - due_s) / interval_s))
-    return due_s + (missed + 1) * interval_s

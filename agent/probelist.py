@@ -32,6 +32,7 @@ class ProbeSettings:
     names: tuple[str, ...] = ()
     cuda: bool = False
     watch: tuple[int, ...] = ()
+    why_off: str = "switched off by configuration"
 
 
 class Metered:

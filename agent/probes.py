@@ -74,9 +74,10 @@ class Probes:
         self._waits: Waits | None = None
         self._runs: dict[str, _Run] = {}
         self._counted_s = 0.0
+        self._final = False
         self._gone: dict[str, set[str]] = {}
         self._pids: frozenset[int] = frozenset(self.settings.watch)
-        self._off_reason = "" if self.settings.enabled else "switched off by configuration"
+        self._off_reason = "" if self.settings.enabled else self.settings.why_off
 
     def start(self) -> bool:
         """Attach all probes, once; False when they are switched off."""
@@ -114,7 +115,9 @@ class Probes:
                 self._runs[name].attached_unix_ns = self.now_unix_ns()
 
     def _is_on(self, name: str) -> bool:
-        return self._session is not None and self._session.slots[name].state is State.ON
+        session = self._session  # which may be another one, or none, a moment later
+        slot = session.slots.get(name) if session is not None else None
+        return slot is not None and slot.state is State.ON
 
     def read(self) -> Mapping[str, Readings]:
         """Read every attached probe."""
@@ -132,27 +135,29 @@ class Probes:
 
     def status(self) -> Mapping[str, ProbeStatus]:
         """Return how every probe fares; empty before the start."""
-        if self._session is None:
+        session, runs = self._session, self._runs
+        if session is None:
             return {}
         return {
             name: ProbeStatus(
                 slot.state,
                 slot.reason,
-                self._runs[name].attached_unix_ns if slot.state is State.ON else 0,
+                runs[name].attached_unix_ns if slot.state is State.ON else 0,
             )
-            for name, slot in list(self._session.slots.items())
-            if name in self._runs
+            for name, slot in list(session.slots.items())
+            if name in runs
         }
 
     def own_samples(self) -> list[Sample]:
         """Return the state of every probe, and the events and losses of those that are on."""
         now = self.now_unix_ns()
         samples = []
+        runs = self._runs
         for name, status in self.status().items():
             keys = {PROBE: name, PROBE_STATE: str(status.state)}
             samples.append(Sample("tailcause.probe.state", 1.0, now, keys))
-            if status.state is State.ON:
-                samples += self._counters(self._runs[name], {PROBE: name}, now)
+            if status.state is State.ON and name in runs:
+                samples += self._counters(runs[name], {PROBE: name}, now)
         return samples
 
     def _counters(self, run: _Run, keys: Mapping[str, str], now: int) -> Iterator[Sample]:
@@ -270,10 +275,27 @@ class Probes:
             slot.reason = f"{why}; it is tried again in {again_s:g} s"
             _log.debug("event=probe_not_back probe=%s reason=%r", name, slot.reason)
 
+    def change(self, settings: ProbeSettings) -> None:
+        """Follow other settings: what was attached goes, and what they want comes at the next collection.
+
+        After `off` nothing comes.
+        """
+        with self._lock:
+            if settings == self.settings:
+                return
+            self.settings = settings
+            if self._final:
+                return
+            if self._session is not None:
+                self._session.stop()
+            self._session, self._span, self._waits = None, None, None
+            self._metered, self._runs, self._gone = {}, {}, {}
+            self._off_reason = "" if settings.enabled else settings.why_off
+
     def off(self, reason: str) -> Sequence[str]:
         """Detach everything, for good; return the probes that were on."""
         with self._lock:
-            self._off_reason = reason
+            self._off_reason, self._final = reason, True
             if self._session is None:
                 return []
             were_on = [name for name in self._session.slots if self._is_on(name)]

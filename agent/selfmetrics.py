@@ -37,6 +37,7 @@ class SelfMetrics:
         samples = [
             self._counter("tailcause.pipe.items", stats.sent, key, now),
             self._counter("tailcause.pipe.retries", stats.retries, key, now),
+            Sample("tailcause.pipe.queue.length", sender.queued_items, now, key),
         ]
         for (signal, reason), count in stats.losses.items():
             keys = {**key, REASON: reason, OTLP_SIGNAL: str(signal)}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -35,10 +35,10 @@ _TICK_S = 0.5
 class SpanSide:
     """Listens for OTLP over HTTP and gRPC; both lead to one intake."""
 
-    def __init__(self, config: Config, granted: Access, stages: Stages, intake: Intake) -> None:
+    def __init__(self, config: Config, granted: Access, intake: Intake) -> None:
         self._config = config
         self._access = granted
-        self._stages = stages
+        self._intake = intake
         self._receiver = Receiver(intake.accept, access=granted)
         self._grpc = GrpcReceiver(self._receiver.admission, granted)
         app = web.Application()
@@ -54,8 +54,7 @@ class SpanSide:
         ports[OTLP_PORT] = await self._listener.start(config.otlp_port, "--otlp-port")
         if config.grpc_port is not None:
             await self._start_grpc(config.grpc_port, ports)
-        if self._stages.sampler is not None:
-            self._ticking = group.create_task(_tick_for_ever(self._stages.sampler))
+        self._ticking = group.create_task(self._tick_for_ever())
 
     async def _start_grpc(self, port: int, ports: dict[str, int]) -> None:
         host = self._config.listen
@@ -73,24 +72,30 @@ class SpanSide:
     async def stop(self) -> None:
         """Stop listening and hand over what is held."""
         await asyncio.gather(self._listener.stop(), self._grpc.stop())
-        if self._stages.sampler is not None:
-            self._ticking.cancel()
-            self._stages.sampler.flush()
+        self._ticking.cancel()
+        if self._intake.stages.sampler is not None:
+            self._intake.stages.sampler.flush()
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if self._intake.stages.sampler is not None:
+                self._intake.stages.sampler.tick()
+
+    def change(self, config: Config, sender: Sender | None) -> None:
+        """Follow the settings `redact`, `sample_rest` and `sample_wait`, and send to this sender from now on."""
+        intake = self._intake
+        stages = follow(intake, config, sends=sender is not None)
+        intake.stages, intake.sender = stages, sender
 
     def own_samples(self) -> list[Sample]:
         """Return what the receivers and the stages count."""
-        admission, stages = self._receiver.admission, self._stages
+        admission, stages = self._receiver.admission, self._intake.stages
         samples = _of_admission(admission, self._start_unix_ns)
         for stage in (stages.metrics, stages.in_flight, stages.redactor, stages.sampler):
             if stage is not None:
                 samples.extend(stage.own_samples())
         return samples
-
-
-async def _tick_for_ever(sampler: Sampler) -> None:
-    while True:
-        await asyncio.sleep(_TICK_S)
-        sampler.tick()
 
 
 def _of_admission(admission: Admission, start_unix_ns: int) -> list[Sample]:
@@ -103,6 +108,7 @@ def _of_admission(admission: Admission, start_unix_ns: int) -> list[Sample]:
         counter("tailcause.otlp.requests", count, {TRANSPORT: transport, CODE: code})
         for (transport, code), count in admission.answers.items()
     ]
+    answers.append(counter("tailcause.otlp.duplicates", admission.duplicates, {}))
     return answers + [
         counter("tailcause.pipe.dropped", count, {PIPE: _PIPE, REASON: reason})
         for reason, count in admission.rejected.items()
@@ -118,22 +124,42 @@ class Around:
     annotate: Annotate
 
 
+def follow(intake: Intake, config: Config, *, sends: bool) -> Stages:
+    """Return the stages of an intake as the settings want them; what goes on keeps its counts and what it holds."""
+    stages = intake.stages
+    redactor = (stages.redactor or Redactor()) if config.redact else None
+    return replace(stages, redactor=redactor, sampler=_sampler(intake, config, sends=sends))
+
+
+def _sampler(intake: Intake, config: Config, *, sends: bool) -> Sampler | None:
+    sampler = intake.stages.sampler
+    if config.sample_rest == 1 or not sends:
+        if sampler is not None:
+            sampler.flush()
+        return None
+    rules = Rules(config.sample_rest, config.sample_wait)
+    if sampler is not None:
+        sampler.follow(rules)
+        return sampler
+
+    def emit(body: bytes, items: int) -> None:
+        if intake.sender is not None:
+            intake.sender.offer(Signal.TRACES, body, items)
+
+    return Sampler(rules, emit)
+
+
 def build(config: Config, around: Around) -> SpanSide:
     """Put it together; nothing listens yet. Raises `CannotStartError` for a token or certificate that cannot be used."""
-    sender = around.sender
-    sampler = None
-    if config.sample_rest < 1 and sender is not None:
-        rules = Rules(config.sample_rest, config.sample_wait)
-        sampler = Sampler(rules, lambda body, items: sender.offer(Signal.TRACES, body, items))
     stages = Stages(
         enricher=around.enricher,
         annotate=around.annotate,
         metrics=SpanMetrics(),
         in_flight=InFlight(),
-        redactor=Redactor() if config.redact else None,
-        sampler=sampler,
     )
+    intake = Intake(stages, around.sender)
+    intake.stages = follow(intake, config, sends=around.sender is not None)
     granted = access(
         config.tls_cert, config.tls_key, config.tls_client_ca, config.bearer_token_file
     )
-    return SpanSide(config, granted, stages, Intake(stages, sender))
+    return SpanSide(config, granted, intake)

@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
-import signal
-import sys
 import time
-from collections.abc import Callable
-from importlib import metadata
+from collections.abc import Callable, Coroutine
 
 from agent import kernelside, spanside
+from agent.build import version
+from agent.collecting import Collecting
 from agent.collectors.base import CollectorContext
 from agent.config import Config
 from agent.enrich import Enricher
@@ -20,17 +17,24 @@ from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
 from agent.forwarding import SPANS_PIPE
 from agent.gpu.settings import GpuUsers
+from agent.health import Health
 from agent.host.hierarchies import Hierarchies, discover
 from agent.kernel_log import KernelLogForwarder, KernelLogSettings
 from agent.kube.directory import Pods
 from agent.kube.label import label
 from agent.kube.own import OwnSamples
-from agent.pipeline import Board, Watched, close, collect_every, disabled_samples, watches
+from agent.outlets import Outlets
+from agent.pace import Pace
+from agent.pauses import Pauses
+from agent.pipeline import Board, Source
 from agent.selfmetrics import SelfMetrics
 from agent.telemetry.keys import HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from agent.telemetry.model import Attributes
 
 _log = logging.getLogger(__name__)
+
+
+Endless = Callable[[], Coroutine[None, None, None]]
 
 
 class Supervisor:
@@ -41,13 +45,15 @@ class Supervisor:
         self._stopping = asyncio.Event()
         pods, gpu_users = Pods(), GpuUsers()
         self._board = Board(lambda samples: label(samples, pods), config.max_series)
-        self._senders = config.forwarding.senders()
+        self._outlets = Outlets(config.forwarding)
+        self._pauses = Pauses()
+        self._export_pace = Pace(config.export_interval)
         self._ports: dict[str, int] = {}
         hierarchies = _hierarchies(config)
         enricher = Enricher(config.paths, hierarchies, config.node)
         enricher.pods = pods
         self._kernel = kernelside.build(config, enricher, hierarchies)
-        sender = self._senders.get(SPANS_PIPE)
+        sender = self._outlets.senders.get(SPANS_PIPE)
         around = spanside.Around(enricher, sender, self._kernel.annotate)
         self._spans = spanside.build(config, around)
         context = CollectorContext(
@@ -62,11 +68,10 @@ class Supervisor:
             gpu_users=gpu_users,
             gpu_pids=gpu_users,
         )
-        self._watched = watches(context, config.deadline, config.disable)
+        self._collecting = Collecting(context, self._board, config)
+        self.health = Health(self._collecting, lambda: self._pauses.lag_s)
         self._exporters = self._build_exporters()
-        self._board.add_source(lambda: disabled_samples(config.disable, time.time_ns()))
-        for watched in self._watched:
-            self._board.add_source(watched.watch.own_samples)
+        self._board.add_source(self._collecting.own_samples)
         self._board.add_source(enricher.own_samples)
         self._board.add_source(OwnSamples(pods))
         self._board.add_source(self._kernel.own_samples)
@@ -75,11 +80,18 @@ class Supervisor:
             KernelLogSettings(config.kernel_log), sender, resource(config)
         )
         self._board.add_source(self._kernel_log.own_samples)
-        self._board.add_source(SelfMetrics(self._senders, time.time_ns()))
+        self._board.add_source(SelfMetrics(self._outlets.senders, time.time_ns()))
+        self._board.add_source(self._pauses.own_samples)
 
     def _build_exporters(self) -> list[Exporter]:
         context = ExporterContext(
-            self._config, self._board, resource(self._config), self._senders, self._ports
+            self._config,
+            self._board,
+            resource(self._config),
+            self._outlets.senders,
+            self._ports,
+            self._export_pace,
+            self.health,
         )
         return [build(context) for _, build in EXPORTERS]
 
@@ -92,45 +104,62 @@ class Supervisor:
         """Begin to drain; `run` returns soon after."""
         self._stopping.set()
 
-    async def run(self, ready: Callable[[dict[str, int]], None]) -> None:
-        """Run; `ready` is told the ports once everything listens. Raises `CannotStartError`."""
+    def add_source(self, source: Source) -> None:
+        """Have the samples of a source exported too."""
+        self._board.add_source(source)
+
+    async def run(self, ready: Callable[[dict[str, int]], None], *besides: Endless) -> None:
+        """Run; `ready` is told the ports once everything listens. Raises `CannotStartError`.
+
+        `besides` run from then on until the agent drains.
+        """
         refusals: list[CannotStartError] = []
         try:
-            await self._run(ready)
+            await self._run(ready, *besides)
         except* CannotStartError as errors:
             refusals = [error for error in errors.exceptions if isinstance(error, CannotStartError)]
         if refusals:
             raise refusals[0]
 
-    async def _run(self, ready: Callable[[dict[str, int]], None]) -> None:
+    async def _run(self, ready: Callable[[dict[str, int]], None], *besides: Endless) -> None:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._kernel.probes.off, "stopped")
             await asyncio.to_thread(self._config.forwarding.sweep)
-            sending = [group.create_task(sender.run()) for sender in self._senders.values()]
-            running.push_async_callback(self._close_senders, sending)
+            self._outlets.start(group)
+            running.push_async_callback(self._outlets.close)
+            running.callback(_cancel, [self._pauses.start(group)])
+            running.callback(self._pauses.stop)
             for exporter in self._exporters:
                 await exporter.start(group)
                 running.push_async_callback(exporter.stop)
             await self._spans.start(group, self._ports)
             running.push_async_callback(self._spans.stop)
-            running.push_async_callback(close, self._watched)
-            collecting = [self._start(group, watched) for watched in self._watched]
-            running.callback(_cancel, collecting)
+            self._collecting.start(group)
+            running.push_async_callback(self._collecting.stop)
             await self._kernel.control.start()
             running.push_async_callback(self._kernel.control.stop)
             running.callback(_cancel, self._kernel.start(group))
             running.callback(_cancel, [group.create_task(self._kernel_log.run())])
+            running.callback(_cancel, [group.create_task(one()) for one in besides])
+            self.health.listening = True
             ready(self._ports)
             await self._stopping.wait()
+            self.health.draining = True
             _log.info("event=draining")
 
-    def _start(self, group: asyncio.TaskGroup, watched: Watched) -> "asyncio.Task[None]":
-        return group.create_task(collect_every(watched, self._board, self._config.interval))
-
-    async def _close_senders(self, sending: "list[asyncio.Task[None]]") -> None:
-        for sender in self._senders.values():
-            await sender.close()
-        await asyncio.gather(*sending)
+    async def change(self, config: Config) -> None:
+        """Follow the settings that can be followed while running; raises `CannotStartError`, and then nothing has changed."""
+        ways = await asyncio.to_thread(self._outlets.prepare, config.forwarding)
+        self._config = config
+        logging.getLogger().setLevel(config.log_level.upper())
+        self._outlets.change(ways)
+        sender = self._outlets.senders.get(SPANS_PIPE)
+        self._spans.change(config, sender)
+        self._kernel_log.sender = sender
+        await self._outlets.settle()
+        self._export_pace.change(config.export_interval)
+        await self._kernel.change(config)
+        await self._collecting.change(config)
 
 
 def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
@@ -154,33 +183,3 @@ def resource(config: Config) -> Attributes:
         SERVICE_INSTANCE_ID: config.node,
         HOST_NAME: config.node,
     }
-
-
-def version() -> str:
-    """Return the installed version of the product."""
-    try:
-        return metadata.version("tailcause")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def announce(ports: dict[str, int]) -> None:
-    """Print the ready line on stdout."""
-    sys.stdout.write(json.dumps({"event": "ready", **ports}) + "\n")
-    sys.stdout.flush()
-
-
-async def run_until_signalled(config: Config) -> None:
-    """Run an agent until SIGTERM or SIGINT; the second one ends the process at once."""
-    supervisor = Supervisor(config)
-    loop = asyncio.get_running_loop()
-
-    def handle() -> None:
-        if supervisor.is_stopping:
-            sys.stderr.flush()
-            os._exit(1)
-        supervisor.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle)
-    await supervisor.run(announce)

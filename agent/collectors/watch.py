@@ -50,7 +50,7 @@ class Watch:
     ) -> None:
         self.name = name
         self._collector = collector
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._monotonic_s = monotonic_s
         self._now_unix_ns = now_unix_ns
         self._start_unix_ns = now_unix_ns()
@@ -68,11 +68,11 @@ class Watch:
         begun_s = self._monotonic_s()
         self._running = self._submit(self._collector.collect)
         waiting = asyncio.wrap_future(self._running)
-        done, _ = await asyncio.wait({waiting}, timeout=self._deadline_s)
+        done, _ = await asyncio.wait({waiting}, timeout=self.deadline_s)
         self.status = replace(self.status, duration_s=self._monotonic_s() - begun_s)
         if not done:
             waiting.cancel()
-            reason = f"no answer within {self._deadline_s:g} s"
+            reason = f"no answer within {self.deadline_s:g} s"
             self._turn(SignalState.HUNG, reason, _HUNG_REMEDY, failed=True)
             return []
         samples = self._settle(waiting)

@@ -6,20 +6,28 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.config import Config
+from agent.health import Health
 from agent.otlp.sender import Sender
+from agent.pace import Pace
 from agent.pipeline import Board
 from agent.telemetry.model import Attributes
 
 
 @dataclass(frozen=True)
 class ExporterContext:
-    """What every exporter is built from; `ports` is where those that listen say on which port."""
+    """What every exporter is built from.
+
+    `senders` are those in force, which may be others at every look; `ports` is where those that listen say on
+    which port; `pace` is that of pushing.
+    """
 
     config: Config
     board: Board
     resource: Attributes
     senders: Mapping[str, Sender]
     ports: dict[str, int]
+    pace: Pace
+    health: Health
 
 
 class Exporter(Protocol):

@@ -18,6 +18,7 @@ class PrometheusExporter:
         self._context = context
         app = web.Application()
         app.router.add_get("/metrics", self._scrape)
+        context.health.register(app)
         self._listener = Listener(app, context.config.listen)
 
     async def start(self, group: asyncio.TaskGroup) -> None:  # noqa: ARG002  it needs no task

@@ -83,13 +83,13 @@ class Outbox:
             self._spool.settle(batch)
         self._out = None
 
-    def close(self) -> None:
-        """Put on disk what is left, as far as possible; the rest is lost."""
+    def close(self) -> list[Batch]:
+        """Put on disk what is left, as far as possible; return the rest, which nobody will send."""
         self.spill()
-        if self._out is not None and not self._out_is_spooled:
-            self._lose(self._out, "shutdown")
+        left = [self._out] if self._out is not None and not self._out_is_spooled else []
         self._out = None
         while self._backlog:
-            self._lose(self._backlog.pop(), "shutdown")
+            left.append(self._backlog.pop())
         if self._spool is not None:
             self._spool.close()
+        return left

@@ -81,6 +81,7 @@ class Sender:
         self._arrived = asyncio.Event()
         self._closing = asyncio.Event()
         self._flush: asyncio.Timeout | None = None
+        self._heir: Sender | None = None
         self._reachable = True
         self._busy_since_s = 0.0
 
@@ -98,6 +99,11 @@ class Sender:
         taken = self._outbox.put(batch)
         self._arrived.set()
         return taken
+
+    def adopt(self, batch: Batch) -> None:
+        """Queue what another sender could not send any more."""
+        self._outbox.put(batch)
+        self._arrived.set()
 
     def _lose(self, batch: Batch, reason: str) -> None:
         self._lose_items(batch.signal, batch.items, reason)
@@ -122,13 +128,24 @@ class Sender:
             )
         finally:
             self._flush = None
-            self._outbox.close()
+            self._leave(self._outbox.close())
             await self._transport.close()
 
-    async def close(self) -> None:
-        """Take nothing more and give `run` at most `flush_s` to send what is queued."""
+    def _leave(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            if self._heir is not None:
+                self._heir.adopt(batch)
+            else:
+                self._lose(batch, "shutdown")
+
+    async def close(self, heir: "Sender | None" = None) -> None:
+        """Take nothing more and give `run` at most `flush_s` to send what is queued.
+
+        What is left then, and not spooled, goes to the heir; without one it is lost.
+        """
         if self._closing.is_set():
             return
+        self._heir = heir
         self._closing.set()
         self._arrived.set()
         if self._flush is not None:

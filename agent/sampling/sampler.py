@@ -84,6 +84,11 @@ class Sampler:
         """Return how many spans wait for their decision."""
         return self._spans
 
+    def follow(self, rules: Rules) -> None:
+        """Decide by other rules from now on, also of the traces that are held."""
+        self._rules = rules
+        self._threshold = tracestate.threshold_of(rules.share)
+
     def offer(
         self,
         message: trace_service_pb2.ExportTraceServiceRequest,

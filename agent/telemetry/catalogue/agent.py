@@ -1,6 +1,7 @@
 """Metrics of the agent itself: its signals, pipes, probes, ledger and governor."""
 
 from agent.telemetry.keys import (
+    CONFIG_HASH,
     COST_KIND,
     OTLP_SIGNAL,
     OUTCOME,
@@ -8,6 +9,8 @@ from agent.telemetry.keys import (
     PROBE,
     PROBE_STATE,
     REASON,
+    REVISION,
+    SERVICE_VERSION,
     SIGNAL,
     SIGNAL_STATE,
 )
@@ -129,5 +132,50 @@ METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         "Spans whose process could not be joined to a cgroup.",
         (REASON,),
+    ),
+    Metric(
+        "tailcause.agent.info",
+        "1",
+        Kind.GAUGE,
+        "1, with the build of the agent and what tells its configuration from others.",
+        (SERVICE_VERSION, REVISION, CONFIG_HASH),
+    ),
+    Metric(
+        "tailcause.agent.start.duration",
+        "s",
+        Kind.GAUGE,
+        "Time from the start of the process until the agent served.",
+    ),
+    Metric(
+        "tailcause.agent.first_export.duration",
+        "s",
+        Kind.GAUGE,
+        "Time from the start of the process until metrics were first pushed or scraped.",
+    ),
+    Metric(
+        "tailcause.agent.loop.lag",
+        "s",
+        Kind.HISTOGRAM,
+        "How late the agent's event loop was, twice a second.",
+    ),
+    Metric(
+        "tailcause.agent.gc.pause",
+        "s",
+        Kind.HISTOGRAM,
+        "Time in Python's garbage collector, collection by collection.",
+    ),
+    Metric(
+        "tailcause.config.reloads",
+        "{reload}",
+        Kind.COUNTER,
+        "Reloads of the configuration: applied, unchanged, or refused and the old one kept.",
+        (OUTCOME,),
+    ),
+    Metric(
+        "tailcause.pipe.queue.length",
+        "{item}",
+        Kind.UP_DOWN,
+        "Items that wait in a pipe, in memory and on disk.",
+        (PIPE,),
     ),
 )

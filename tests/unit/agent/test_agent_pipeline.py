@@ -1,6 +1,7 @@
 """The board shows the latest, and the pace neither drifts nor catches up."""
 
-from agent.pipeline import Board, disabled_samples, next_beat_s
+from agent.pace import next_beat_s
+from agent.pipeline import Board, disabled_samples
 from agent.telemetry.model import Sample
 
 

@@ -144,7 +144,7 @@ async def test_hung_signal_comes_back() -> None:
     assert await watch.collect() == []
     gate.set()
     assert returned.wait(30)
-    watch._deadline_s = 30.0
+    watch.deadline_s = 30.0
     assert watch._running is not None
     watch._running.result(30)
     assert await watch.collect() == [SAMPLE]
