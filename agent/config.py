@@ -13,6 +13,7 @@ from agent.host.paths import DEFAULT_CGROUP, DEFAULT_PROCFS, HostPaths
 from agent.host.selection import DISK_EXCLUDE, EVERYTHING, NETWORK_EXCLUDE, Selection
 from agent.kube.settings import KubeletAccess, KubeSettings
 from agent.probelist import ProbeSettings
+from agent.servers.settings import ServerSettings, parse_targets
 from agent.state import spool_dir
 
 EXPORT_OFF = "off"
@@ -87,6 +88,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kube_labels: tuple[str, ...] = ()
     kube_pod_resources: str = ""
     """A socket or `off`; by default the kubelet's usual one, where a kubelet is named."""
+    servers: tuple[str, ...] = ()
+    """Metrics pages of inference servers, `vllm@http://127.0.0.1:8000/metrics` or without the kind."""
+    servers_discover: bool = False
+    servers_interval: float = 5.0
+    servers_slow: tuple[float, ...] = ()
+    """Seconds above which a request counts as slow; by default several for each kind of latency."""
 
     @property
     def metrics_url(self) -> str:
@@ -155,6 +162,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         access = KubeletAccess(self.kubelet, token, ca, self.kube_insecure)
         return KubeSettings(
             access, self.kube_pod_resources, self.kube_labels, deadline_s=self.deadline
+        )
+
+    @property
+    def scraping(self) -> ServerSettings:
+        """Return what is said of inference servers; raises `ConfigError`."""
+        return ServerSettings(
+            parse_targets(self.servers),
+            self.servers_discover,
+            self.servers_interval,
+            min(2.0, self.deadline / 2),
+            thresholds_s=self.servers_slow,
         )
 
     @property

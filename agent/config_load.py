@@ -19,7 +19,7 @@ from agent.probelist import known
 
 ENVIRONMENT_PREFIX = "TAILCAUSE_AGENT_"
 
-DURATIONS = ("interval", "export_interval", "deadline", "sample_wait")
+DURATIONS = ("interval", "export_interval", "deadline", "sample_wait", "servers_interval")
 URLS = ("forward", "export", "kubelet", "gpu_dcgm")
 OTLP_URLS = ("forward", "export")
 PORTS = ("otlp_port", "metrics_port")
@@ -34,6 +34,8 @@ LISTS = (
     "ebpf_watch",
     "ebpf_serving",
     "kube_labels",
+    "servers",
+    "servers_slow",
 )
 TABLES = ("headers",)
 SHARES = ("ebpf_own_budget", "ebpf_imposed_budget")
@@ -123,6 +125,7 @@ def _validate(config: Config) -> None:
     for key in URLS:
         _check_url(key, getattr(config, key))
     _check_way_out(config)
+    config.scraping.check()
     if config.log_level not in LOG_LEVELS:
         hint = suggestion(config.log_level, LOG_LEVELS)
         raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}{hint}")

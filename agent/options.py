@@ -73,6 +73,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("--kube-insecure", "", "trust any certificate of the kubelet", "", "true"),
     Option("--kube-labels", "NAMES", "labels of pods that their spans get (none)"),
     Option("--kube-pod-resources", "SOCKET", "the kubelet's, for GPUs; off: none (its usual place)"),
+    Option("--servers", "URLS", "metrics pages of inference servers, [KIND@]URL (none)"),
+    Option("--servers-discover", "", "look for servers on loopback and in annotated pods", "", "true"),
+    Option("--servers-interval", "TIME", "how often their pages are read (5s)"),
+    Option("--servers-slow", "SECONDS", "above which requests are slow (some for each latency)"),
 )  # fmt: skip
 
 

@@ -67,6 +67,7 @@ class Supervisor:
             gpu=config.gpu,
             gpu_users=gpu_users,
             gpu_pids=gpu_users,
+            servers=config.scraping,
         )
         self._collecting = Collecting(context, self._board, config)
         self.health = Health(self._collecting, lambda: self._pauses.lag_s)

@@ -34,6 +34,7 @@ async def survey(config: Config, rounds: int, probes: Probes) -> list[Surveyed]:
         selection=config.selection,
         kube=config.kube,
         gpu=config.gpu,
+        servers=config.scraping,
     )
     every = watches(context, config.deadline)
     on = [await _one(w, rounds) for w in every if w.entry.name not in config.disable]

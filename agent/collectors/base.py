@@ -13,6 +13,7 @@ from agent.host.selection import Selection
 from agent.kube.directory import Pods
 from agent.kube.settings import KubeSettings
 from agent.probes import Probes
+from agent.servers.settings import ServerSettings
 from agent.telemetry.model import Sample, SignalState
 
 
@@ -66,3 +67,4 @@ class CollectorContext:
     kube: KubeSettings = field(default_factory=KubeSettings)
     pods: Pods = field(default_factory=Pods)
     """Filled by the collector `kube`, for everybody who joins something to a pod."""
+    servers: ServerSettings = field(default_factory=ServerSettings)

@@ -14,6 +14,7 @@ from agent.collectors.memory import MemoryCollector
 from agent.collectors.network import NetworkCollector
 from agent.collectors.process import ProcessCollector
 from agent.collectors.psi import PsiCollector
+from agent.collectors.servers import ServersCollector
 
 
 @dataclass(frozen=True)
@@ -97,5 +98,12 @@ COLLECTORS: tuple[Entry, ...] = (
         "the kubelet's /pods, its pod-resources socket, /proc/PID/fd",
         KubeCollector.METRICS,
         KubeCollector,
+    ),
+    Entry(
+        "servers",
+        "requests, caches and latencies of inference servers, as they tell them",
+        "metrics pages of vLLM, SGLang, TensorRT-LLM, Triton, TGI, KServe",
+        ServersCollector.METRICS,
+        ServersCollector,
     ),
 )

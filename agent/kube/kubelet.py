@@ -5,15 +5,13 @@ is rotated and therefore read anew each time.
 """
 
 import http.client
-import socket
 import ssl
-import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
+from agent.connection import cut_at
 from agent.kube.errors import KubeletError
 from agent.kube.settings import SERVICE_ACCOUNT, KubeletAccess
 from agent.telemetry.model import SignalState
@@ -55,7 +53,7 @@ class Kubelet:
         with closing(self._connection()) as connection:
             try:
                 connection.connect()
-                with _cut_at(connection.sock, end_s):
+                with cut_at(connection.sock, end_s):
                     connection.request("GET", self._path, headers=headers)
                     return self._read(connection.getresponse())
             except ssl.SSLCertVerificationError as exc:
@@ -141,27 +139,3 @@ def _check_status(status: int) -> None:
         raise KubeletError(why, SignalState.NO_PERMISSION, RBAC_REMEDY)
     if status != http.client.OK:
         raise KubeletError(f"the kubelet answers HTTP {status}", SignalState.FAILED, _AWAY_REMEDY)
-
-
-@contextmanager
-def _cut_at(sock: socket.socket, end_s: float) -> Iterator[None]:
-    """Shut a connection down at a time, so that an answer that drips in cannot hold it open.
-
-    The timeout of a socket bounds each read, not their sum.
-    """
-    timer = threading.Timer(max(0.0, end_s - time.monotonic()), _shut_down, (sock,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _shut_down(sock: socket.socket) -> None:
-    try:
-        socket.socket.shutdown(
-            sock, socket.SHUT_RDWR
-        )  # not SSLSocket's, which is not for two threads
-    except OSError:
-        return  # it is closed already

@@ -41,6 +41,17 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """Where a pod asks to be scraped, over HTTP."""
+
+    host: str
+    port: int
+    path: str
+    on_host: bool = False
+    """The pod has the network of its host, and is reached there on loopback, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of this node."""
 
@@ -57,6 +68,7 @@ class Pod:
     """The uid by which the cgroups of a static pod go."""
     labels: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
+    page: MetricsPage | None = None
 
     @property
     def finished(self) -> bool:

@@ -3,6 +3,7 @@
 Source: Kubernetes API reference, "Pod v1 core"; "Well-known labels" for `pod-template-hash`.
 """
 
+import ipaddress
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from agent.kube.errors import KubeletError
-from agent.kube.model import Container, Image, Owner, Pod
+from agent.kube.model import Container, Image, MetricsPage, Owner, Pod
 from agent.kube.quantity import parse_quantity
 from agent.telemetry.model import SignalState
 
@@ -32,6 +33,10 @@ class _OwnerReference(msgspec.Struct):
 
 class _Annotations(msgspec.Struct):
     config_hash: str = msgspec.field(name="kubernetes.io/config.hash", default="")
+    scrape: str = msgspec.field(name="prometheus.io/scrape", default="")
+    scheme: str = msgspec.field(name="prometheus.io/scheme", default="http")
+    port: str = msgspec.field(name="prometheus.io/port", default="")
+    path: str = msgspec.field(name="prometheus.io/path", default="/metrics")
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -51,6 +56,7 @@ class _ContainerSpec(msgspec.Struct):
 
 class _Spec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    host_network: bool | None = None
     containers: list[_ContainerSpec] | None = None
     init_containers: list[_ContainerSpec] | None = None
     ephemeral_containers: list[_ContainerSpec] | None = None
@@ -73,6 +79,7 @@ class _Condition(msgspec.Struct):
 class _Status(msgspec.Struct, rename="camel"):
     phase: str = ""
     qos_class: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
     start_time: datetime | None = None
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
@@ -163,7 +170,23 @@ def _read(item: msgspec.Raw, labels: Collection[str]) -> Pod | None:
         meta.annotations.config_hash if meta.annotations else "",
         {key: own_labels[key] for key in labels if key in own_labels},
         tuple(_containers(pod)),
+        _page(meta.annotations, pod) if meta.annotations else None,
     )
+
+
+def _page(said: _Annotations, pod: _Pod) -> MetricsPage | None:
+    """Return the page that a pod's annotations name, if they do and it has an address; anybody may write them."""
+    if said.scrape.lower() != "true" or said.scheme != "http" or not said.port.isascii():
+        return None
+    port = int(said.port) if said.port.isdigit() and len(said.port) <= 5 else 0
+    path_ok = said.path.startswith("/") and said.path.isascii() and said.path.isprintable()
+    if not 0 < port <= 65535 or not path_ok or set(said.path) & set(" ?#"):
+        return None
+    try:
+        address = str(ipaddress.ip_address(pod.status.pod_ip))
+    except ValueError:
+        return None
+    return MetricsPage(address, port, said.path, bool(pod.spec.host_network))
 
 
 def _ready(status: _Status) -> bool | None:

@@ -16,6 +16,7 @@ from agent.telemetry.catalogue import (
     kube,
     out,
     process,
+    servers,
     spans,
     system,
 )
@@ -45,6 +46,7 @@ _TABLES: tuple[Metric, ...] = (
     *out.METRICS,
     *spans.METRICS,
     *kube.METRICS,
+    *servers.METRICS,
 )
 
 METRICS: tuple[Metric, ...] = tuple(_with_pod(metric) for metric in _TABLES)

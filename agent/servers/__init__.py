@@ -1,0 +1,1 @@
+"""Inference servers: finding their metrics pages, reading them, and naming what they say alike."""
