@@ -65,11 +65,11 @@ class Spool:
         self._writer: Writer | None = None
         self._reading: int | None = None
         self._rests_until_s = 0.0
+        self._fails = False
         self.off = ""
         self.write_failures: Counter[str] = Counter()
-        """Batches that could not be written, by the name of the error, such as `ENOSPC`."""
-        self.torn = 0
-        """Files that ended in the middle of a record, which was cut off."""
+        """Batches that could not be written, by the name of the error, such as `ENOSPC`; `torn` are those
+        that a crash cut off in the middle."""
 
     def __bool__(self) -> bool:
         return bool(self._segments)
@@ -108,12 +108,22 @@ class Spool:
             _log.info("event=spool_found folder=%s items=%d", folder, self.items.total())
 
     def _open(self, folder: Path) -> None:
-        self._place = Place(folder)
-        self._number, offset = self._place.cursor()
-        cursor = self._number
+        place = Place(folder)
+        try:
+            self._take_up(folder, *place.cursor())
+        except OSError:
+            self._segments.clear()
+            place.close(remove=False)
+            raise
+        self._place = place
+
+    def _take_up(self, folder: Path, cursor: int, offset: int) -> None:
+        """Find the segments that are there; those before the cursor's are left over and go."""
+        self._number = cursor
         for segment in segments.find(folder):
             start = offset if segment.number == cursor else 0
-            self.torn += not segments.survey(segment, start)
+            if not segments.survey(segment, start):
+                self.write_failures["torn"] += 1
             self._number = max(self._number, segment.number)
             if segment.size > start and segment.number >= cursor:
                 self._segments.append(segment)
@@ -142,6 +152,9 @@ class Spool:
         except OSError as exc:
             self._rest(exc)
             return False
+        if self._fails:
+            _log.info("event=spool_writes_again folder=%s", self._settings.folder)
+        self._fails = False
         return True
 
     def _writer_for(self, length: int) -> Writer:
@@ -162,10 +175,11 @@ class Spool:
 
     def _rest(self, exc: OSError) -> None:
         code = errno.errorcode.get(exc.errno or 0, "unknown")
-        if not self.write_failures:
+        if not self._fails:
             _log.warning(
                 "event=spool_write_failed folder=%s why=%r", self._settings.folder, str(exc)
             )
+        self._fails = True
         self.write_failures[code] += 1
         self._rests_until_s = self._monotonic_s() + _REST_S
 

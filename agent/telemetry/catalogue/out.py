@@ -36,7 +36,7 @@ METRICS: tuple[Metric, ...] = (
         "tailcause.spool.write.failures",
         "{batch}",
         Kind.COUNTER,
-        "Batches that could not be put on disk and stayed in memory, by the error's name.",
+        "Batches that could not be put on disk, by the error's name; torn: cut off by a crash.",
         (PIPE, REASON),
     ),
     Metric(

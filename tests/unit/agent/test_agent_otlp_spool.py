@@ -1,5 +1,6 @@
 """The spool keeps order over restarts, stays within its bound, and loses nothing silently."""
 
+import errno
 import os
 from collections import Counter
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_torn_tail_is_cut_off(tmp_path: Path, cut: int) -> None:
     [file] = tmp_path.glob("*.seg")
     os.truncate(file, file.stat().st_size - cut)
     second = spool_in(tmp_path)
-    assert second.torn == 1
+    assert second.write_failures == {"torn": 1}
     assert file.stat().st_size == 2 * (HEAD_BYTES + 100)
     assert [one.items for one in drain(second)] == [1, 2]
 
@@ -217,6 +218,23 @@ def test_folder_that_cannot_be(tmp_path: Path) -> None:
     spool = spool_in(tmp_path / "file" / "spool")
     assert "Not a directory" in spool.off
     assert not spool.append(batch(1))
+
+
+def test_what_cannot_be_taken_up_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that fails while it is read is let go, and its batches are still there the next time."""
+    first = spool_in(tmp_path)
+    first.append(batch(1))
+    die(first)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", _fail)
+        assert spool_in(tmp_path).off
+    assert [one.items for one in drain(spool_in(tmp_path))] == [1]
+
+
+def _fail(*_: object) -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def test_full_disk_is_counted_and_tried_again(
