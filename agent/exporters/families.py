@@ -7,6 +7,7 @@ or digit, the unit as suffix, `_ratio` for gauges of unit 1, `_total` for counte
 dashboards for another name (cAdvisor), it is exposed beside it with that exporter's labels.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -81,12 +82,16 @@ class Family:
 def prometheus_name(metric: Metric) -> str:
     """Return the Prometheus name of a catalogue entry."""
     name = _sanitize(metric.name)
-    suffix = _UNIT_SUFFIX.get(metric.unit, "")
-    if metric.unit == "1" and metric.kind is Kind.GAUGE:
-        suffix = "ratio"
+    suffix = _unit(metric)
     if suffix and not name.endswith(f"_{suffix}"):
         name = f"{name}_{suffix}"
     return f"{name}{TOTAL}" if metric.kind is Kind.COUNTER else name
+
+
+def _unit(metric: Metric) -> str:
+    if metric.unit == "1" and metric.kind is Kind.GAUGE:
+        return "ratio"
+    return _UNIT_SUFFIX.get(metric.unit, "")
 
 
 @lru_cache(maxsize=4096)
@@ -154,17 +159,17 @@ def _empty(name: str, entry: Metric) -> Family:
     )
     if kind is FamilyType.COUNTER and not name.endswith(TOTAL):
         kind = FamilyType.UNKNOWN  # as a counter it would have another name in OpenMetrics
-    return Family(name, kind, entry.description, _UNIT_SUFFIX.get(entry.unit, ""))
+    return Family(name, kind, entry.description, _unit(entry))
 
 
 def _histogram(labels: Labels, sample: Sample) -> Iterator[Row]:
     known = sample.explicit or sample.buckets
     if known is None:
         return
-    bounds = [*_below(known), (float("inf"), sample.value)]
+    bounds = [*_below(known), (math.inf, sample.value)]
     exemplars = _by_bound(known, [bound for bound, _ in bounds])
     for bound, count in bounds:
-        le = "+Inf" if bound == float("inf") else repr(bound)
+        le = "+Inf" if bound == math.inf else repr(bound)
         yield Row({**labels, "le": le}, count, "_bucket", exemplars.get(bound))
     yield Row(labels, sample.value, "_count")
     yield Row(labels, known.sum, "_sum")
@@ -186,7 +191,7 @@ def _by_bound(buckets: Buckets | ExplicitBuckets, bounds: list[float]) -> dict[f
         return {}
     found: dict[float, Exemplar] = {}
     for exemplar in sorted(buckets.exemplars, key=lambda one: one.time_unix_ns):
-        found[next(bound for bound in bounds if exemplar.value <= bound)] = exemplar
+        found[next((bound for bound in bounds if exemplar.value <= bound), math.inf)] = exemplar
     return found
 
 
