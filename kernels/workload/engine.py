@@ -1,21 +1,25 @@
 """The engine: one thread that turns waiting requests into tokens, step by step."""
 
+import itertools
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kernels.errors import WorkloadError
-from kernels.workload.backend import Backend, Batch
+from kernels.workload.backend import Backend
 from kernels.workload.clock import Clock
-from kernels.workload.generation import Event, Generation, Step
+from kernels.workload.generation import Call, Event, Generation, Step
+from kernels.workload.kv_blocks import BLOCK_TOKENS, KvBlocks
+from kernels.workload.kv_memory import KvMemory
+from kernels.workload.planner import Limits, Plan, Planner
+from kernels.workload.rows import Rows
 from kernels.workload.scheduler import Load, Policy
-from kernels.workload.tokenizer import EOS
+from kernels.workload.stepper import Stepper
+from kernels.workload.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -28,26 +32,21 @@ class StoppedError(WorkloadError):
     """The engine takes no more requests."""
 
 
+class TooLongError(WorkloadError):
+    """The request could come to need more KV than there is."""
+
+
 class StepObserver(Protocol):
     """Whoever wants to see the steps; called in the engine's thread."""
 
     def open(self) -> None:
         """Begin a step; harmless when one has begun."""
 
-    def close(self, step: Step, generations: Sequence[Generation], *, go_on: bool) -> None:
+    def close(self, step: Step, *, go_on: bool) -> None:
         """End the step that has begun, saying what was in it; with `go_on` the next one begins at the same moment."""
 
     def drop(self) -> None:
         """Forget a step that has begun; harmless without one."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much the engine takes on at a time."""
-
-    max_running: int
-    max_queue: int
-    kv_tokens: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class Ports:
     policy: Policy
     clock: Clock
     observer: StepObserver
+    count: Callable[[Step], None]
     deliver: Callable[[Sequence[Event]], None]
     failed: Callable[[], None]
 
@@ -69,8 +69,13 @@ class Engine:
         self._ports = ports
         self._limits = limits
         self._changed = threading.Condition()
-        self._waiting: deque[Generation] = deque()
-        self._running: list[Generation] = []
+        self._waiting = Waiting(limits.prefill_order)
+        self._numbers = itertools.count(1)
+        self._rows = Rows(ports.backend.move)
+        blocks = KvBlocks(limits.kv_tokens // BLOCK_TOKENS, keeps=limits.prefix_cache)
+        self._kv = KvMemory(blocks, ports.backend)
+        self._planner = Planner(limits, ports.policy, self._rows, self._kv)
+        self._stepper = Stepper(ports.backend, ports.clock, self._rows, self._kv)
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
@@ -87,14 +92,17 @@ class Engine:
         return not self._thread.is_alive()
 
     def submit(self, generation: Generation) -> None:
-        """Queue a request. Raises QueueFullError or StoppedError."""
+        """Queue a request. Raises QueueFullError, StoppedError or TooLongError."""
+        if generation.most_tokens > self._kv.tokens:
+            raise TooLongError(f"the KV cache holds {self._kv.tokens} tokens")
         with self._changed:
             if self._stopping:
                 raise StoppedError("the server is shutting down")
             if len(self._waiting) >= self._limits.max_queue + self._idle_rows():
                 raise QueueFullError("the queue is full, try again later")
             generation.submitted_ns = self._ports.clock.now_ns()
-            self._waiting.append(generation)
+            generation.number = next(self._numbers)
+            self._waiting.add(generation)
             self._changed.notify()
 
     def cancel(self, generation: Generation) -> None:
@@ -104,9 +112,14 @@ class Engine:
             self._changed.notify()
 
     @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What the engine's thread and whoever submits or cancels take turns with."""
+        return self._changed
+
+    @property
     def running(self) -> int:
         """Requests that hold a row."""
-        return len(self._running)
+        return len(self._rows)
 
     @property
     def waiting(self) -> int:
@@ -114,155 +127,88 @@ class Engine:
         return len(self._waiting)
 
     @property
+    def kv_tokens(self) -> int:
+        """Tokens that one request can come to hold at most."""
+        return self._kv.tokens
+
+    @property
     def kv_used_ratio(self) -> float:
-        """Share of the KV token budget that holds tokens."""
-        return sum(one.cached for one in tuple(self._running)) / self._limits.kv_tokens
+        """Share of the KV blocks that requests hold."""
+        return self._kv.used_ratio
 
     def _idle_rows(self) -> int:
         """Rows that the next waiting requests take at once; a queue of 0 still serves."""
-        return max(0, self._limits.max_running - len(self._running))
+        return max(0, self._limits.max_running - len(self._rows))
 
     def _main(self) -> None:
         try:
-            while self._turn():
-                pass
+            while (plan := self._next()) is not None:
+                self._step(plan)
         except Exception:  # the thread's boundary: its owner must learn of any failure
             log.exception("engine failed")
             with self._changed:
                 self._stopping = True
-                lost = [*self._running, *self._waiting]
+                lost = [*self._rows, *self._waiting]
             self._ports.deliver([Event(one, 0, failed=True) for one in lost])
             self._ports.failed()
 
-    def _turn(self) -> bool:
-        """Wait for work and do one prefill step, one decode step or both; False when stopped."""
-        admitted = self._admit()
-        if admitted is None:
-            return False
-        if admitted:
-            self._prefill(admitted)
-        if self._running:
-            self._decode()
-        return True
-
-    def _admit(self) -> list[Generation] | None:
-        """Take what the policy admits, sleeping while there is nothing to do; None to stop."""
+    def _next(self) -> Plan | None:
+        """Plan a step, sleeping while there is nothing to do; None to stop."""
         with self._changed:
             while True:
                 self._drop_cancelled()
+                self._planner.make_room(self._waiting)
                 decision = self._ports.policy.decide(self._load())
-                admitted = self._take(decision.admit)
-                if admitted or self._running:
-                    return admitted
+                wanted = [self._waiting[place] for place in decision.admit]
+                plan = self._planner.plan(wanted, self._waiting)
+                if plan.has_work:
+                    return plan
                 if self._stopping and not self._waiting:
                     return None
                 self._ports.observer.drop()  # asleep is not a step
                 self._changed.wait(decision.ask_again_s)
 
     def _load(self) -> Load:
-        oldest_ns = (
-            self._ports.clock.now_ns() - self._waiting[0].submitted_ns if self._waiting else 0
-        )
-        running = len(self._running)
+        running = len(self._rows)
+        oldest_ns = min((one.submitted_ns for one in self._waiting), default=0)
         return Load(
-            len(self._waiting), running, self._limits.max_running - running, oldest_ns / 1e9
+            waiting=[one.shape for one in self._waiting],
+            running=running,
+            free_rows=self._limits.max_running - running,
+            oldest_wait_s=(self._ports.clock.now_ns() - oldest_ns) / 1e9 if oldest_ns else 0.0,
         )
-
-    def _take(self, count: int) -> list[Generation]:
-        """Take the first waiting requests, as far as their KV reservations fit the budget."""
-        reserved = sum(one.reserved_tokens for one in self._running)
-        taken: list[Generation] = []
-        while len(taken) < count and self._waiting:
-            reserved += self._waiting[0].reserved_tokens
-            if reserved > self._limits.kv_tokens:
-                break
-            taken.append(self._waiting.popleft())
-        return taken
 
     def _drop_cancelled(self) -> None:
-        if any(one.cancelled for one in self._waiting):
-            self._waiting = deque(one for one in self._waiting if not one.cancelled)
-        for one in self._running:
+        self._waiting.drop_cancelled()
+        for one in self._rows:
             one.done = one.done or one.cancelled
-        self._retire()
+        self._stepper.retire(keeps_batch=self._ports.policy.keeps_batch)
 
-    def _prefill(self, admitted: list[Generation]) -> None:
-        now_ns = self._ports.clock.now_ns()
-        width = max(len(one.prompt) for one in admitted)
-        tokens = np.zeros((len(admitted), width), np.int64)
-        for row, one in enumerate(admitted):
-            one.scheduled_ns = now_ns
-            tokens[row, : len(one.prompt)] = one.prompt
-        fresh = np.array([len(one.prompt) for one in admitted], np.int64)
-        first = len(self._running)
-        self._running.extend(admitted)
-        self._step(Batch(first, tokens, np.zeros_like(fresh), fresh), admitted)
-
-    def _decode(self) -> None:
-        tokens = np.array([[one.tokens[-1]] for one in self._running], np.int64)
-        past = np.array([one.cached for one in self._running], np.int64)
-        self._step(Batch(0, tokens, past, np.ones_like(past)), self._running)
-
-    def _step(self, batch: Batch, generations: Sequence[Generation]) -> None:
-        """Run one batch and hand out its tokens.
+    def _step(self, plan: Plan) -> None:
+        """Run the calls of a step and hand out their tokens, those of each call before the next one begins.
 
         While there is work one step begins where the last one ended: what lies between two batches (choosing tokens,
         admitting requests, telling of the last step) holds up the requests as much as the batch itself.
         """
         self._ports.observer.open()
-        shape, served = self._shape(batch), tuple(generations)
-        logits = self._ports.backend.forward(batch)
-        chosen: list[int] = _greedy(logits)
-        now_ns = self._ports.clock.now_ns()
-        events = [
-            self._accept(one, token, int(fresh), now_ns)
-            for one, token, fresh in zip(generations, chosen, batch.fresh, strict=True)
-            if not one.done
+        kv_used_ratio = self.kv_used_ratio
+        calls: list[Call] = []
+        events: list[Event] = []
+        runs: list[Callable[[], tuple[Call, list[Event]]]] = [
+            *([self._stepper.decode] if plan.decode else ()),
+            *(partial(self._stepper.prefill, group) for group in plan.groups),
         ]
-        # Rows are free before anyone hears of it: who asks again at once must find one.
-        self._retire()
-        self._ports.observer.close(shape, served, go_on=bool(self._running))
+        for run in runs:
+            self._deliver(events)
+            call, events = run()
+            calls.append(call)
+            # Rows are free before anyone hears of it: who asks again at once must find one.
+            self._stepper.retire(keeps_batch=self._ports.policy.keeps_batch)
+        step = Step(tuple(calls), kv_used_ratio, plan.preempted)
+        self._ports.observer.close(step, go_on=bool(len(self._rows)))
+        self._ports.count(step)
+        self._deliver(events)
+
+    def _deliver(self, events: Sequence[Event]) -> None:
         if events:
             self._ports.deliver(events)
-
-    def _shape(self, batch: Batch) -> Step:
-        decoding = batch.tokens.shape[1] == 1 and bool(batch.past.all())
-        fresh, past = int(batch.fresh.sum()), int(batch.past.sum())
-        return Step(
-            batch_size=len(batch.past),
-            prefill_tokens=0 if decoding else fresh,
-            decode_tokens=fresh if decoding else 0,
-            context_tokens=past,
-            kv_used_ratio=self.kv_used_ratio,
-        )
-
-    def _accept(self, one: Generation, token: int, fresh: int, now_ns: int) -> Event:
-        one.cached += fresh
-        one.tokens.append(token)
-        one.first_token_ns = one.first_token_ns or now_ns
-        one.last_token_ns = now_ns
-        finish = ""
-        if one.stop_at_eos and token == EOS:
-            finish = "stop"
-        elif len(one.tokens) >= one.max_tokens:
-            finish = "length"
-        one.done = bool(finish)
-        return Event(one, token, finish)
-
-    def _retire(self) -> None:
-        """Free the rows of finished requests, keeping the rows in use adjacent."""
-        if self._ports.policy.keeps_batch:
-            if all(one.done for one in self._running):
-                self._running.clear()
-            return
-        for row in range(len(self._running) - 1, -1, -1):
-            if self._running[row].done:
-                last = self._running.pop()
-                if row < len(self._running):
-                    self._ports.backend.move(len(self._running), row, last.cached)
-                    self._running[row] = last
-
-
-def _greedy(logits: NDArray[np.float32]) -> list[int]:
-    chosen: list[int] = logits.argmax(axis=1).tolist()
-    return chosen

@@ -68,6 +68,10 @@ class KvPool:
         for row, (start, count) in enumerate(zip(past.tolist(), fresh.tolist(), strict=True)):
             block[:, row, :, start : start + count] = values[:, row, :, :count]
 
+    def read(self, row: int, start: int, count: int) -> NDArray[np.float32]:
+        """View of `count` tokens of a row: [planes, heads, count, head size]."""
+        return self._block(row, 1)[:, 0, :, start : start + count]
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of a row over another row."""
         block = self._block(0, max(source, target) + 1)

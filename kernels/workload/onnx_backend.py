@@ -1,5 +1,6 @@
 """The CPU runtime: ONNX Runtime on one thread, the KV cache in numpy beside it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 
 from kernels.errors import WorkloadError
 from kernels.workload.backend import Batch
+from kernels.workload.kv_blocks import BLOCK_TOKENS
 from kernels.workload.kv_pool import KvPool
 from kernels.workload.model import ModelSpec
 
@@ -22,11 +24,19 @@ MASKED = np.float32(-1e9)
 
 
 class OnnxBackend:
-    """Runs the graph of `model.build`; the calling thread does all the work itself."""
+    """Runs the graph of `model.build`; the calling thread does all the work itself.
 
-    def __init__(self, path: Path, spec: ModelSpec, rows: int) -> None:
+    The runtime reads rows in place, so that a block that several sequences begin with is copied into the row of each: a
+    copy costs a hundredth of computing it.
+    """
+
+    def __init__(self, path: Path, spec: ModelSpec, rows: int, blocks: int = 0) -> None:
         self._session = _session(path)
         self._pool = KvPool(2 * spec.layers, rows, spec.heads, spec.head_size, spec.context)
+        # Zeroed pages cost nothing until touched.
+        self._saved = np.zeros(
+            (blocks, 2 * spec.layers, spec.heads, BLOCK_TOKENS, spec.head_size), np.float32
+        )
         self._names = [
             f"past_{part}.{layer}" for layer in range(spec.layers) for part in ("key", "value")
         ]
@@ -37,7 +47,7 @@ class OnnxBackend:
         count, width = batch.tokens.shape
         first_prefill = not batch.past.any()
         in_use = batch.first_row + (0 if first_prefill else count)
-        self._pool.reserve(in_use, int((batch.past + batch.fresh).max()))
+        self._pool.reserve(max(in_use, batch.held), int((batch.past + batch.fresh).max()))
         if first_prefill:
             past = [np.broadcast_to(self._nothing, (count, *self._nothing.shape))] * len(
                 self._names
@@ -59,6 +69,17 @@ class OnnxBackend:
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` cached tokens of one row over another."""
         self._pool.move(source, target, length)
+
+    def save(self, row: int, start: int, block: int) -> None:
+        """Copy a block's worth of a row's tokens from `start` on to `block`."""
+        self._saved[block] = self._pool.read(row, start, BLOCK_TOKENS)
+
+    def load(self, row: int, blocks: Sequence[int], held: int) -> None:
+        """Copy blocks to the start of a row, while the first `held` rows keep what they have."""
+        self._pool.reserve(held, len(blocks) * BLOCK_TOKENS)
+        for at, block in enumerate(blocks):
+            start = at * BLOCK_TOKENS
+            self._pool.read(row, start, BLOCK_TOKENS)[:] = self._saved[block]
 
 
 def _mask(batch: Batch, stride: int) -> NDArray[np.float32]:

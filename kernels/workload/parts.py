@@ -1,26 +1,35 @@
 """Puts a server together from its settings, and warms it up."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
+from kernels.workload.adapters import AdapterPlan, Adapters, adapter_folder
+from kernels.workload.answers import Patience
+from kernels.workload.backend import Backend
+from kernels.workload.bodies import Bodies, BodyLimits
 from kernels.workload.clock import Clock
 from kernels.workload.completions import Service
-from kernels.workload.engine import Engine, Limits, Ports
-from kernels.workload.generation import Event, Generation
+from kernels.workload.disturbances import Pace, PacedBackend
+from kernels.workload.engine import Engine, Ports
+from kernels.workload.generation import Event, Generation, Task
+from kernels.workload.kv_blocks import BLOCK_TOKENS
 from kernels.workload.metrics import Metrics
 from kernels.workload.model import ModelSpec, cached_model
 from kernels.workload.onnx_backend import OnnxBackend
-from kernels.workload.prompt_cache import PromptCache
+from kernels.workload.places import Places
+from kernels.workload.planner import Limits
 from kernels.workload.scheduler import POLICIES
 from kernels.workload.settings import Settings
 from kernels.workload.spans import StepSpans
-from kernels.workload.tenants import TenantDirectory, tenant_database
+from kernels.workload.stores import make_lookups, prepare_tenants
 from kernels.workload.tokenizer import encode
 from kernels.workload.tracing import Identity, Tracing
+from kernels.workload.weights_file import trained
 
 WARM_PROMPT_TOKENS = (16, 40, 64, 96, 128)
 WARM_TOKENS = 4
@@ -31,7 +40,8 @@ class Files:
     """What is built on disk before a server starts."""
 
     model: Path
-    tenants: Path
+    tenants: Path | None
+    adapters: Path | None = None
 
 
 def spec_of(settings: Settings) -> ModelSpec:
@@ -43,42 +53,79 @@ def spec_of(settings: Settings) -> ModelSpec:
 
 def prepare(settings: Settings, cache_dir: Path) -> Files:
     """Build the model and the tenant database unless they are there."""
+    spec = spec_of(settings)
+    weights = trained(Path(settings.weights), spec) if settings.weights else None
     return Files(
-        model=cached_model(spec_of(settings), cache_dir),
-        tenants=tenant_database(cache_dir, settings.sql_rows, settings.tenant_index),
+        model=cached_model(spec, cache_dir, weights),
+        tenants=prepare_tenants(settings, cache_dir),
+        adapters=adapter_folder(cache_dir, adapter_plan(settings)),
     )
 
 
-def assemble(
-    settings: Settings,
-    files: Files,
-    identity: Identity,
-    tracing: Tracing,
-    failed: Callable[[], None],
-) -> Service:
+def adapter_plan(settings: Settings) -> AdapterPlan:
+    """Return the adapters that the settings describe."""
+    return AdapterPlan(settings.adapters, settings.adapter_kib, settings.adapter_direct)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process of a service: where its spans go, who hears of a failure, and the pace of a hook."""
+
+    tracing: Tracing
+    failed: Callable[[], None]
+    pace: Pace | None = None
+
+
+def assemble(settings: Settings, files: Files, identity: Identity, owner: Owner) -> Service:
     """Wire the parts up in a running event loop; the engine is not started yet."""
     clock = Clock()
     library = SpanLibrary()
+    metrics = Metrics(identity.model)
     ports = Ports(
-        backend=OnnxBackend(files.model, spec_of(settings), settings.max_running),
+        backend=_backend(settings, files.model, owner.pace),
         policy=POLICIES[settings.batching](settings),
         clock=clock,
-        observer=StepSpans(tracing, clock, library),
+        observer=StepSpans(owner.tracing, clock, library),
+        count=metrics.count_step,
         deliver=_deliver_in(asyncio.get_running_loop()),
-        failed=failed,
+        failed=owner.failed,
     )
     return Service(
         model=identity.model,
         context=settings.context,
-        kv_tokens=settings.kv_tokens,
-        max_admitted=settings.max_running + settings.max_queue,
-        engine=Engine(ports, Limits(settings.max_running, settings.max_queue, settings.kv_tokens)),
-        tenants=TenantDirectory(files.tenants, settings.sql_threads, library),
-        cache=PromptCache(settings.prompt_cache),
-        metrics=Metrics(identity.model),
-        tracer=tracing.tracer,
-        ids=tracing.ids,
+        max_in_flight=settings.max_in_flight,
+        patience=Patience(settings.send_buffer_bytes, settings.client_wait_s),
+        places=Places(settings.max_running + settings.max_queue),
+        bodies=Bodies(BodyLimits(settings.max_body_bytes)),
+        engine=Engine(ports, _limits(settings)),
+        adapters=_adapters(settings, files.adapters, library),
+        lookups=make_lookups(settings, files.tenants, files.model.stem, library, metrics),
+        metrics=metrics,
+        tracer=owner.tracing.tracer,
+        ids=owner.tracing.ids,
         clock=clock,
+    )
+
+
+def _backend(settings: Settings, model: Path, pace: Pace | None) -> Backend:
+    blocks = settings.kv_tokens // BLOCK_TOKENS if settings.prefix_cache else 0
+    backend = OnnxBackend(model, spec_of(settings), settings.max_running, blocks)
+    return PacedBackend(backend, pace) if pace else backend
+
+
+def _adapters(settings: Settings, folder: Path | None, library: SpanLibrary) -> Adapters | None:
+    return Adapters(folder, adapter_plan(settings), library) if folder else None
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_running=settings.max_running,
+        max_queue=settings.max_queue,
+        kv_tokens=settings.kv_tokens,
+        step_tokens=settings.step_tokens,
+        step_first=settings.step_first,
+        prefill_order=settings.prefill_order,
+        prefix_cache=settings.prefix_cache,
     )
 
 
@@ -99,18 +146,19 @@ async def warm_up(service: Service, settings: Settings) -> None:
     """Run every batch size once and open every database connection, so that nobody pays for it later."""
     wave = min(settings.max_running, settings.max_queue + 1)
     context = min(settings.context, settings.kv_tokens)
+    letters = itertools.cycle(
+        map(chr, range(33, 127))
+    )  # none begins like another: all are computed
     for width in WARM_PROMPT_TOKENS:
-        prompt = encode("w" * (width - 1))
-        if len(prompt) + WARM_TOKENS <= context:
-            await asyncio.gather(*(_generate(service.engine, prompt) for _ in range(wave)))
-    await asyncio.gather(
-        *(service.tenants.find("tenant-0000") for _ in range(settings.sql_threads))
-    )
+        if width + WARM_TOKENS <= context:
+            prompts = [encode(next(letters) * (width - 1)) for _ in range(wave)]
+            await asyncio.gather(*(_generate(service.engine, prompt) for prompt in prompts))
+    await service.lookups.open()
 
 
 async def _generate(engine: Engine, prompt: list[int]) -> None:
     inbox: asyncio.Queue[Event] = asyncio.Queue()
-    engine.submit(Generation(prompt, WARM_TOKENS, inbox.put_nowait))
+    engine.submit(Generation(Task(prompt, WARM_TOKENS), inbox.put_nowait))
     while True:
         event = await inbox.get()
         if event.failed:

@@ -2,7 +2,9 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from kernels.workload.spans import Value
 
 
 class PromptCache:
@@ -10,6 +12,9 @@ class PromptCache:
 
     Greedy decoding is deterministic, so that the stored answer is the answer. Capacity 0 keeps none.
     """
+
+    attributes: Mapping[str, Value] = {}
+    available = True
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -22,6 +27,16 @@ class PromptCache:
             self._kept.move_to_end(key)
         return tokens
 
+    async def find(self, key: bytes) -> tuple[int, ...] | None:
+        """Do as `get`, as every store of completions."""
+        return self.get(key)
+
+    async def open(self) -> None:
+        """Nothing to do: it is in this process."""
+
+    async def close(self) -> None:
+        """Nothing to do either."""
+
     def put(self, key: bytes, tokens: Sequence[int]) -> None:
         """Keep a finished completion, forgetting the least recently used one when full."""
         self._kept[key] = tuple(tokens)
@@ -30,8 +45,10 @@ class PromptCache:
             self._kept.popitem(last=False)
 
 
-def cache_key(prompt: str, max_tokens: int, stop_at_eos: bool) -> bytes:
+def cache_key(
+    prompt: str, max_tokens: int, stop_at_eos: bool, stops: Sequence[Sequence[int]] = ()
+) -> bytes:
     """Hash of everything that decides a completion."""
     digest = hashlib.blake2b(prompt.encode("utf-8", errors="surrogatepass"), digest_size=16)
-    digest.update(f"\0{max_tokens}\0{stop_at_eos}".encode())
+    digest.update(f"\0{max_tokens}\0{stop_at_eos}\0{stops}".encode())
     return digest.digest()

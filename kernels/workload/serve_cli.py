@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import resource
 import sys
 from pathlib import Path
 
@@ -45,16 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", default="0.0.0", help="version that is served (0.0.0)")
     parser.add_argument("--otlp", default="", metavar="URL", help="where spans go; none: nowhere")
     parser.add_argument("--cache", type=Path, default=None, metavar="DIR", help="for built files")
+    parser.add_argument("--hook", type=Path, metavar="SOCKET", help="let faults reach in (off)")
+    parser.add_argument(
+        "--weights", default="", metavar="FILE", help="trained weights (--set weights=)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    settings = parse(args.set)
+    settings = parse([*args.set, *([f"weights={args.weights}"] if args.weights else [])])
     logs.configure()
     # A thread that holds the interpreter lock gives way after this long (default 5 ms): with steps of
     # about a millisecond, the default would show up as the engine's own tail.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_connections()
     options = Options(
         identity=Identity(
             service=args.service,
@@ -68,8 +74,15 @@ def run(args: argparse.Namespace) -> int:
         listen_fd=args.listen_fd,
         otlp_url=args.otlp,
         cache_dir=args.cache or default_cache_dir(),
+        hook=args.hook,
     )
     return asyncio.run(serve(options, settings, _announce))
+
+
+def _allow_connections() -> None:
+    """Use all the descriptors that we may have: at the usual soft limit of 1024 a flood of clients keeps others out."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _announce(ready: Ready) -> None:

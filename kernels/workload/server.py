@@ -7,8 +7,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from kernels.workload.completions import Completions, Service
 from kernels.workload.metrics import Reading
+from kernels.workload.openai_answers import APIS
 from kernels.workload.openai_api import ApiError
-from kernels.workload.spans import ROUTE
 
 
 class Front:
@@ -28,7 +28,8 @@ class Front:
     def application(self, max_body_bytes: int) -> web.Application:
         """Build the aiohttp application."""
         app = web.Application(client_max_size=max_body_bytes, middlewares=[self._middleware()])
-        app.router.add_post(ROUTE, self._completions.handle)
+        for api in APIS:
+            app.router.add_post(api.route, self._completions.handler(api))
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._metrics)
         return app

@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ebpf.hook.library import SpanLibrary
 from kernels.workload.clock import Clock
-from kernels.workload.generation import Generation, Step
+from kernels.workload.generation import Call, Generation, Step
 from kernels.workload.ids import Ids, ReservedIds
 from kernels.workload.tracing import Tracing
 from kernels.workload.work import Work
@@ -26,25 +26,27 @@ Value = str | bool | int | float
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
-ROUTE = "/v1/completions"
-REQUEST_FIXED: Mapping[str, Value] = {"http.request.method": "POST", "http.route": ROUTE}
-
 
 class RequestTrace:
     """The SERVER span of one request and its children; used in the event loop."""
 
     def __init__(
-        self, tracer: Tracer, ids: ReservedIds, clock: Clock, headers: Mapping[str, str]
+        self,
+        tracer: Tracer,
+        ids: ReservedIds,
+        clock: Clock,
+        route: str,
+        headers: Mapping[str, str],
     ) -> None:
         self._tracer = tracer
         self._ids = ids
         self._clock = clock
         self.started_ns = clock.now_ns()
         self.span: Span = tracer.start_span(
-            f"POST {ROUTE}",
+            f"POST {route}",
             context=_PROPAGATOR.extract(headers, context=Context()),
             kind=SpanKind.SERVER,
-            attributes=REQUEST_FIXED,
+            attributes={"http.request.method": "POST", "http.route": route},
             start_time=self.started_ns,
         )
         self._inside = set_span_in_context(self.span, Context())
@@ -73,6 +75,11 @@ class RequestTrace:
         """End a child now."""
         span.end(self._clock.now_ns())
 
+    def fail(self, span: Span, attributes: Mapping[str, Value]) -> None:
+        """Mark a child as failed; `attributes` hold its `error.type`."""
+        span.set_attributes(attributes)
+        span.set_status(Status(StatusCode.ERROR))
+
     def phase(self, name: str, start_ns: int, end_ns: int) -> None:
         """Add a child that is over; nothing when it never came to its end."""
         if start_ns and end_ns:
@@ -83,28 +90,33 @@ class RequestTrace:
         return Work(self.span.get_span_context().trace_id, self._ids.reserve().span_id, self._clock)
 
     def add_work(self, work: Work, name: str, wait: str, attributes: Mapping[str, Value]) -> None:
-        """Add the child called `name` with the time that its thread marked, and the one called `wait` before it."""
+        """Add the child called `name` with the time that its thread marked, and the one called `wait` before it.
+
+        What failed before a thread began has a child of no length.
+        """
         started_ns, ended_ns = work.close()
         self.phase(wait, work.asked_ns, started_ns or ended_ns)
-        if not started_ns:
+        if not started_ns and "error.type" not in attributes:
             return
         self._ids.use(Ids(work.trace_id, work.span_id))
-        self._tracer.start_span(
+        span = self._tracer.start_span(
             name,
             context=self._inside,
             kind=SpanKind.CLIENT,
             attributes=attributes,
-            start_time=started_ns,
-        ).end(ended_ns)
+            start_time=started_ns or ended_ns,
+        )
+        if "error.type" in attributes:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(ended_ns)
 
-    def finish(self, status: int, error: str = "") -> int:
-        """End the request span; the result is its duration in nanoseconds."""
+    def finish(self, ended_ns: int, status: int, error: str = "") -> int:
+        """End the request span at `ended_ns`; the result is its duration in nanoseconds."""
         self.span.set_attribute("http.response.status_code", status)
         if error:
             self.span.set_attribute("error.type", error)
             if status >= 500 or status in (429, 499):
                 self.span.set_status(Status(StatusCode.ERROR))
-        ended_ns = self._clock.now_ns()
         self.span.end(ended_ns)
         return ended_ns - self.started_ns
 
@@ -136,7 +148,7 @@ class StepSpans:
             self._library.start(ids.trace_id, ids.span_id)
             self._begun = _Begun(ids, self._clock.now_ns())
 
-    def close(self, step: Step, generations: Sequence[Generation], *, go_on: bool) -> None:
+    def close(self, step: Step, *, go_on: bool) -> None:
         """Mark the end of the step, and the start of the next one; then make its span."""
         begun = self._begun
         if begun is None:
@@ -144,17 +156,29 @@ class StepSpans:
         ended_ns = self._end(begun)
         if go_on:
             self.open()
-        links = [
-            Link(one.trace.get_span_context()) for one in generations if isinstance(one.trace, Span)
-        ]
         self._ids.use(begun.ids)
-        self._tracer.start_span(
+        span = self._tracer.start_span(
             "engine step",
             context=Context(),
             attributes=_shape(step),
-            links=links,
+            links=_links(step.served),
             start_time=begun.started_ns,
-        ).end(ended_ns)
+        )
+        if step.prefill_tokens:
+            self._add_calls(span, step.calls)
+        span.end(ended_ns)
+
+    def _add_calls(self, span: Span, calls: Sequence[Call]) -> None:
+        """Tell the parts of a step apart; one that only decodes has no parts."""
+        inside = set_span_in_context(span, Context())
+        for call in calls:
+            self._tracer.start_span(
+                "prefill chunk" if call.prefill else "decode step",
+                context=inside,
+                attributes=_call_shape(call),
+                links=_links(call.served),
+                start_time=call.start_ns,
+            ).end(call.end_ns)
 
     def drop(self) -> None:
         """Forget the step that has begun."""
@@ -175,4 +199,19 @@ def _shape(step: Step) -> Mapping[str, Value]:
         "tailcause.step.decode_tokens": step.decode_tokens,
         "tailcause.step.context_tokens": step.context_tokens,
         "tailcause.step.kv_used_ratio": step.kv_used_ratio,
+        "tailcause.step.preempted": step.preempted,
     }
+
+
+def _call_shape(call: Call) -> Mapping[str, Value]:
+    tokens = "tailcause.step.prefill_tokens" if call.prefill else "tailcause.step.decode_tokens"
+    return {
+        "tailcause.step.batch_size": len(call.served),
+        tokens: call.tokens,
+        "tailcause.step.context_tokens": call.context_tokens,
+    }
+
+
+def _links(served: Sequence[Generation]) -> list[Link]:
+    """Links to the requests that were served; warm-up has none."""
+    return [Link(one.trace.get_span_context()) for one in served if isinstance(one.trace, Span)]

@@ -13,6 +13,12 @@ def encode(text: str) -> list[int]:
     return [BOS, *text.encode("utf-8", errors="replace")]
 
 
+def encode_stops(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Token ids of stop sequences, the longest first."""
+    stops = {tuple(text.encode("utf-8", errors="replace")) for text in texts}
+    return tuple(sorted(stops, key=lambda stop: (-len(stop), stop)))
+
+
 class TextStream:
     """Turns tokens into text as they come; an incomplete UTF-8 sequence waits for its end."""
 

@@ -1,13 +1,16 @@
 """A real workload server in a process of its own."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import aiohttp
 
 SMALL = ("layers=1", "hidden=32", "heads=2", "sql_rows=200", "max_running=2")
 """Settings under which a server starts quickly and a token costs next to nothing."""
@@ -24,6 +27,24 @@ class Server:
     def log_events(self) -> list[dict[str, object]]:
         """Lines of the log so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+async def metric(server: Server, name: str) -> float:
+    """Read the first sample of this name from /metrics."""
+    async with aiohttp.ClientSession() as session, session.get(f"{server.url}/metrics") as response:
+        for line in (await response.text()).splitlines():
+            if line.startswith(name + "{"):
+                return float(line.rsplit(" ", 1)[1])
+    raise AssertionError(f"/metrics has no {name}")
+
+
+async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another process does; the test's own time limit ends it."""
+    while True:
+        found = condition()
+        if found if isinstance(found, bool) else await found:
+            return
+        await asyncio.sleep(0.03)
 
 
 @contextmanager

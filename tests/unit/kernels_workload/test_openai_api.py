@@ -1,12 +1,12 @@
-"""Bodies in and out, in OpenAI's shape."""
+"""Bodies in, in the shape of OpenAI's two APIs."""
 
 import json
 
 import pytest
 
-from kernels.workload.openai_api import Answer, ApiError, chunk, completion, last_chunks, parse
+from kernels.workload.openai_api import ApiError, Asked, parse_chat, parse_completion
 
-ANSWER = Answer("cmpl-1", 1_700_000_000, "tiny")
+SAY = '{"role": "user", "content": "say"}'
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,16 @@ ANSWER = Answer("cmpl-1", 1_700_000_000, "tiny")
         b'{"prompt": "a", "max_tokens": 0}',
         b'{"prompt": "a", "max_tokens": -1}',
         b'{"prompt": "a", "max_tokens": 1e99}',
+        b'{"prompt": "a", "max_tokens": 123456789012345678901234567890}',
         b'{"prompt": "a", "stream": "yes"}',
         b'{"prompt": "a", "n": 2}',
+        b'{"prompt": "a", "n": 0}',
+        b'{"prompt": "a", "stop": ""}',
+        b'{"prompt": "a", "stop": ["a", "b", "c", "d", "e"]}',
+        b'{"prompt": "a", "stop": [1]}',
+        b'{"prompt": "a", "stream_options": true}',
+        b'{"prompt": "a", "priority": "high"}',
+        b'{"prompt": "a", "guidance_scale": NaN}',
         b'{"prompt": "\xff"}',
         b"[" * 100_000,
     ],
@@ -31,30 +39,79 @@ ANSWER = Answer("cmpl-1", 1_700_000_000, "tiny")
 def test_bad_bodies_are_refused(body: bytes) -> None:
     """Whatever cannot be read is a 400 with a message."""
     with pytest.raises(ApiError) as caught:
-        parse(body)
+        parse_completion(body)
     assert caught.value.status == 400
     assert json.loads(caught.value.body())["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "[]",
+        '"hello"',
+        '[{"role": "wizard", "content": "a"}]',
+        '[{"content": "a"}]',
+        '[{"role": "user", "content": 5}]',
+        '[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]',
+    ],
+)
+def test_bad_chats_are_refused(messages: str) -> None:
+    """Chats too: unknown roles, and whatever is no text."""
+    with pytest.raises(ApiError) as caught:
+        parse_chat(f'{{"messages": {messages}}}'.encode())
+    assert caught.value.status == 400
+
+
+def test_several_answers_are_refused_with_the_reason() -> None:
+    """The message says what to do instead."""
+    with pytest.raises(ApiError, match=r"n=3: one answer per request"):
+        parse_chat(f'{{"messages": [{SAY}], "n": 3}}'.encode())
+
+
 def test_unknown_fields_are_ignored() -> None:
     """Clients may send what this server does not know."""
-    asked = parse(b'{"prompt": "a", "temperature": 0.7, "user": "tenant-0001"}')
-    assert (asked.prompt, asked.max_tokens, asked.user) == ("a", 16, "tenant-0001")
+    asked = parse_completion(b'{"prompt": "a", "temperature": 0.7, "user": "tenant-0001"}')
+    assert (asked.prompt, asked.max_tokens, asked.sampling.user) == ("a", 16, "tenant-0001")
 
 
-def test_a_completion_has_text_and_usage() -> None:
-    """The whole answer is what OpenAI's clients read."""
-    body = json.loads(completion(ANSWER, "hi", "length", (3, 2)))
-    assert body["choices"] == [
-        {"index": 0, "text": "hi", "logprobs": None, "finish_reason": "length"}
-    ]
-    assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+@pytest.mark.parametrize(
+    ("stop", "stops"), [("null", ()), ('"END"', ("END",)), ('["a", "b"]', ("a", "b"))]
+)
+def test_stop_sequences_come_alone_or_in_a_list(stop: str, stops: tuple[str, ...]) -> None:
+    """OpenAI takes both."""
+    assert parse_completion(f'{{"prompt": "a", "stop": {stop}}}'.encode()).stops == stops
 
 
-def test_a_stream_ends_with_done() -> None:
-    """Events are `data:` lines; usage comes only when asked for."""
-    assert json.loads(chunk(ANSWER, "h", "")[6:])["choices"][0]["finish_reason"] is None
-    assert last_chunks(ANSWER, None) == b"data: [DONE]\n\n"
-    usage, done, _ = last_chunks(ANSWER, (3, 2)).split(b"\n\n")
-    assert json.loads(usage[6:])["usage"]["total_tokens"] == 5
-    assert done == b"data: [DONE]"
+def chat(messages: str, rest: str = "") -> Asked:
+    """Read a chat."""
+    return parse_chat(f'{{"messages": {messages}{rest}}}'.encode())
+
+
+def test_a_chat_is_a_line_per_turn() -> None:
+    """The prompt ends where the answer begins; parts of a message are joined."""
+    parts = '[{"type": "text", "text": "what "}, {"type": "text", "text": "now?"}]'
+    asked = chat(
+        f'[{{"role": "system", "content": "Be brief."}}, {{"role": "user", "content": {parts}}}]'
+    )
+    assert asked.prompt == "system:Be brief.\nuser:what now?\nassistant:"
+
+
+def test_a_chat_that_goes_on_begins_with_the_one_before() -> None:
+    """Prompt and answer of a turn are the beginning of the next one: the prefix cache has them."""
+    first = chat(f"[{SAY}]").prompt
+    second = chat(f'[{SAY}, {{"role": "assistant", "content": "said"}}, {SAY}]').prompt
+    assert second.startswith(first + "said")
+
+
+@pytest.mark.parametrize(
+    ("rest", "limit"),
+    [
+        ("", None),
+        (', "max_tokens": 5', 5),
+        (', "max_completion_tokens": 7', 7),
+        (', "max_tokens": 5, "max_completion_tokens": 7', 7),
+    ],
+)
+def test_the_limit_of_a_chat_has_two_names(rest: str, limit: int | None) -> None:
+    """The newer name wins; without either there is none."""
+    assert chat(f"[{SAY}]", rest).max_tokens == limit

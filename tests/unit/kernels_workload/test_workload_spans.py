@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.support.otlp_collector import Collector, attributes, collecting
-from tests.support.workload_process import Server, serving
+from tests.support.workload_process import Server, metric, serving
 
 BODY: dict[str, object] = {"prompt": "Hello there", "max_tokens": 5, "user": "tenant-0007"}
 WHO = ("--service", "chat-7f", "--model", "tiny", "--version", "1.2.3", "--revision", "ab" * 20)
@@ -55,6 +55,11 @@ def children(collector: Collector, parent: Span) -> list[Span]:
     return sorted(found, key=lambda one: one.start_time_unix_nano)
 
 
+def steps_of(collector: Collector) -> list[Span]:
+    """Engine steps in order of time."""
+    return sorted(collector.named("engine step"), key=lambda one: one.start_time_unix_nano)
+
+
 async def test_a_request_span_says_who_and_how_much(tmp_path: Path) -> None:
     """The SERVER span carries the GenAI attributes and its resource the revision."""
     async with traced(tmp_path) as (server, collector):
@@ -73,6 +78,7 @@ async def test_a_request_span_says_who_and_how_much(tmp_path: Path) -> None:
         "gen_ai.request.max_tokens": 5,
         "gen_ai.usage.input_tokens": 12,
         "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 0,
     }
     assert isinstance(ttft_s, float)
     assert 0 < ttft_s < (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
@@ -109,7 +115,7 @@ async def test_steps_link_to_their_requests(tmp_path: Path) -> None:
     async with traced(tmp_path) as (server, collector):
         await post(server, BODY)
     (request,) = collector.named("POST /v1/completions")
-    steps = sorted(collector.named("engine step"), key=lambda one: one.start_time_unix_nano)
+    steps = steps_of(collector)
     shapes = [attributes(list(step.attributes)) for step in steps]
     assert {(link.trace_id, link.span_id) for step in steps for link in step.links} == {
         (request.trace_id, request.span_id)
@@ -118,6 +124,67 @@ async def test_steps_link_to_their_requests(tmp_path: Path) -> None:
     assert [shape["tailcause.step.prefill_tokens"] for shape in shapes] == [12, 0, 0, 0, 0]
     assert [shape["tailcause.step.decode_tokens"] for shape in shapes] == [0, 1, 1, 1, 1]
     assert [shape["tailcause.step.context_tokens"] for shape in shapes] == [0, 12, 13, 14, 15]
+
+
+async def test_chunks_are_parts_of_their_steps(tmp_path: Path) -> None:
+    """A step with a prompt in it says which part was whose; the phase `prefill` covers all chunks."""
+    async with traced(tmp_path, "step_tokens=36", "prompt_cache=0") as (server, collector):
+        long: dict[str, object] = {"prompt": "p" * 99, "max_tokens": 2}
+        both = [{**BODY, "max_tokens": 200}, long]
+        await asyncio.gather(*(post(server, body) for body in both))
+    request = next(
+        one
+        for one in collector.named("POST /v1/completions")
+        if attributes(list(one.attributes))["gen_ai.usage.input_tokens"] == 100
+    )
+    chunks = [
+        one for one in collector.named("prefill chunk") if one.links[0].span_id == request.span_id
+    ]
+    chunks.sort(key=lambda one: one.start_time_unix_nano)
+    sizes = [
+        int(str(attributes(list(one.attributes))["tailcause.step.prefill_tokens"]))
+        for one in chunks
+    ]
+    prefill = next(one for one in children(collector, request) if one.name == "prefill")
+    assert sum(sizes) == 100
+    assert all(0 < size <= 36 for size in sizes)
+    assert all(
+        prefill.start_time_unix_nano <= one.start_time_unix_nano <= one.end_time_unix_nano
+        for one in chunks
+    )
+    assert chunks[-1].end_time_unix_nano <= prefill.end_time_unix_nano
+    steps = {step.span_id: step for step in steps_of(collector)}
+    for part in (*chunks, *collector.named("decode step")):
+        step = steps[part.parent_span_id]
+        assert step.start_time_unix_nano <= part.start_time_unix_nano
+        assert part.end_time_unix_nano <= step.end_time_unix_nano
+        assert {link.span_id for link in part.links} <= {link.span_id for link in step.links}
+
+
+async def test_a_preempted_request_says_so(tmp_path: Path) -> None:
+    """The request counts how often it lost its KV, the steps and the metric those who lost it."""
+    async with traced(tmp_path, "kv_tokens=256", "prompt_cache=0") as (server, collector):
+        bodies: list[dict[str, object]] = [{"prompt": one * 9, "max_tokens": 240} for one in "ab"]
+        counted = 0.0
+        while not counted:  # until both ran at the same time
+            assert await asyncio.gather(*(post(server, body) for body in bodies)) == [200, 200]
+            counted = await metric(server, "vllm:num_preemptions_total")
+    told = [attributes(list(one.attributes)) for one in collector.named("POST /v1/completions")]
+    by_step = [attributes(list(one.attributes)) for one in steps_of(collector)]
+    for some, key in (
+        (told, "tailcause.request.preemptions"),
+        (by_step, "tailcause.step.preempted"),
+    ):
+        assert counted == sum(int(str(one.get(key, 0))) for one in some)
+
+
+async def test_a_shared_prefix_is_said(tmp_path: Path) -> None:
+    """Prompt tokens that were not computed anew are counted under the convention's name."""
+    async with traced(tmp_path) as (server, collector):
+        for end in ("one", "two"):
+            await post(server, {"prompt": "the same beginning of both: " + end, "max_tokens": 2})
+    told = [attributes(list(one.attributes)) for one in collector.named("POST /v1/completions")]
+    assert [one["gen_ai.usage.cache_read.input_tokens"] for one in told] == [0, 16]
 
 
 async def test_a_cache_hit_needs_no_engine(tmp_path: Path) -> None:
