@@ -24,18 +24,21 @@ from ebpf.probes.waits import Waits
 from ebpf.reading import Histogram
 from ebpf.session import kernel_release
 from tests.support.kernel_workloads import HOG, Gated, cgroups, running
-from tests.support.probe_session import attached, histogram, needs_probes
+from tests.support.probe_session import LOOSE, attached, histogram, needs_probes
 
 pytestmark = [
     pytest.mark.privileged,
     needs_probes,
+    pytest.mark.skipif(
+        LOOSE or kernel_release() < (6, 12),
+        reason="needs Linux 6.12, which delays dequeuing, and clocks that can be trusted",
+    ),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
 ]
 
 CPUS = sorted(os.sched_getaffinity(0))
 NAPS, NAP_S = 11, 0.3
 ROUNDS = 8
-MAY_BE_FOOLED = kernel_release() >= (6, 12)
 RUNQLAT = shutil.which("runqlat", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 NAPPER = (
     "import time; time.sleep(0.01)",
@@ -127,8 +130,6 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         with runqlat(cgroup.pids()) as peer:
             while len(naps) < NAPS * ROUNDS and not any(nap.overdrawn_s > 0.1 for nap in naps):
                 naps += nap_and_be_moved(napper, said)
-                if not MAY_BE_FOOLED:
-                    break
             readings = session.read()["sched"]
         yield Outcome(
             naps,
@@ -179,7 +180,6 @@ def past(table: dict[int, int], bound_s: float) -> int:
     return sum(count for lower_us, count in table.items() if lower_us >= bound_s * 1e6)
 
 
-@pytest.mark.skipif(not MAY_BE_FOOLED, reason="needs Linux 6.12, which delays dequeuing")
 def test_kernel_was_fooled(outcome: Outcome) -> None:
     """The naps did what these tests are about: the kernel calls sleep a wait, and the probe counts that it did."""
     fooled = sum(nap.overdrawn_s > 0.1 for nap in outcome.naps)
@@ -192,7 +192,7 @@ def test_ledger_calls_sleep_sleep(outcome: Outcome) -> None:
     wrong = [nap for nap in outcome.naps if nap.overdrawn_s > 0.01]
     at_most_s = outcome.claimed_s - sum(nap.overdrawn_s for nap in wrong)
     at_least_s = outcome.claimed_s - sum(nap.claimed_s for nap in wrong)
-    tolerance_s = 0.01 * len(outcome.naps)
+    tolerance_s = 0.02 * len(outcome.naps)
     assert outcome.ledger_s[Wait.RUNQUEUE] <= at_most_s + tolerance_s
     assert outcome.ledger_s[Wait.RUNQUEUE] >= at_least_s - tolerance_s - 0.05
     assert outcome.ledger_s[Wait.SLEEP] >= len(outcome.naps) * NAP_S - tolerance_s

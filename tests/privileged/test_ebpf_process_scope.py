@@ -227,7 +227,7 @@ def test_no_look_sees_half_a_change() -> None:
         lost = session.read()["waits"].dropped["events_lost"]
 
     assert {tid: len(found) for tid, found in births.items()} == dict.fromkeys(players, 1)
-    assert looks > 20 * lost
+    assert looks > loosely(20, 2) * lost  # an emulated CPU stands still in mid-change now and then
 
 
 def test_process_that_is_not_watched_has_no_ledger(server: Server) -> None:
