@@ -11,12 +11,14 @@ from pathlib import Path
 
 from agent.errors import AgentError
 from agent.host.files import read_text
+from ebpf.session import kernel_release
 
+NET_BIND_SERVICE, SYS_ADMIN, SYS_RESOURCE, PERFMON, BPF = 10, 21, 24, 38, 39
+_MAPS_BY_CGROUP = (5, 11)  # since then maps are charged to the cgroup, not to locked memory
 _PR_SET_NO_NEW_PRIVS = 38
 _VERSION_3 = 0x20080522
 _WORD_BITS = 32
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of include/linux/proc_ns.h
-_NET_BIND_SERVICE = 10
 _STATUS = Path("/proc/self/status")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 FIRST_FREE_PORT = 1024
@@ -34,13 +36,13 @@ class Capability:
 
 NEEDED: tuple[Capability, ...] = (
     Capability("CAP_DAC_READ_SEARCH", 2, "files of other users: their processes, cgroups, GPUs"),
-    Capability("CAP_NET_BIND_SERVICE", 10, "ports below 1024"),
+    Capability("CAP_NET_BIND_SERVICE", NET_BIND_SERVICE, "ports below 1024"),
     Capability("CAP_SYS_PTRACE", 19, "open files, I/O and libraries of other users' processes"),
-    Capability("CAP_SYS_ADMIN", 21, "cost of the probes, and probes where PERFMON is not enough", True),
-    Capability("CAP_SYS_RESOURCE", 24, "memory of the probes' maps on kernels before 5.11", True),
+    Capability("CAP_SYS_ADMIN", SYS_ADMIN, "cost of the probes, and probes where PERFMON is not enough", True),
+    Capability("CAP_SYS_RESOURCE", SYS_RESOURCE, "memory of the probes' maps on kernels before 5.11", True),
     Capability("CAP_SYSLOG", 34, "the kernel's log: Xids, OOM kills"),
-    Capability("CAP_PERFMON", 38, "attaching probes", True),
-    Capability("CAP_BPF", 39, "loading probes", True),
+    Capability("CAP_PERFMON", PERFMON, "attaching probes", True),
+    Capability("CAP_BPF", BPF, "loading probes", True),
 )  # fmt: skip
 
 
@@ -72,12 +74,17 @@ def _of_status(field: str) -> int:
 
 def needed(*, probes: bool, ports: Iterable[int]) -> list[Capability]:
     """Return those that an agent with or without probes has a use for, listening on these ports."""
-    low = any(0 < port < FIRST_FREE_PORT for port in ports)
-    return [
-        one
-        for one in NEEDED
-        if (probes or not one.probes_only) and (low or one.number != _NET_BIND_SERVICE)
-    ]
+    useless = set()
+    if not any(0 < port < FIRST_FREE_PORT for port in ports):
+        useless.add(NET_BIND_SERVICE)
+    if kernel_release() >= _MAPS_BY_CGROUP:
+        useless.add(SYS_RESOURCE)
+    return [one for one in NEEDED if one.number not in useless and (probes or not one.probes_only)]
+
+
+def can_probe(mask: int) -> bool:
+    """Tell whether these bits suffice to load and attach probes: SYS_ADMIN stands for the newer two."""
+    return bool(mask >> SYS_ADMIN & 1 or (mask >> BPF & 1 and mask >> PERFMON & 1))
 
 
 def missing(capabilities: Iterable[Capability], mask: int) -> list[Capability]:

@@ -17,17 +17,9 @@ if TYPE_CHECKING:
 
 EXIT_CANNOT_START = 2
 
-_EXAMPLES = """examples:
-  tailcause-agent run --forward http://127.0.0.1:14318
-  tailcause-agent run --config /etc/tailcause/agent.toml --export-interval 5s
-  tailcause-agent once --json
-  tailcause-agent doctor
-  tailcause-agent off
-  tailcause-agent signals
+_SETTINGS = """Settings come from --config FILE (TOML), then TAILCAUSE_AGENT_* in the environment, then flags.
 
-Settings come from --config FILE (TOML), then TAILCAUSE_AGENT_* in the environment, then flags.
-
-exit codes: 0 answered, 1 doctor found something to fix, 2 cannot start"""
+exit codes: 0 answered, 1 doctor found something to fix or off found no agent, 2 cannot start"""
 
 
 @dataclass(frozen=True)
@@ -37,14 +29,41 @@ class Command:
     name: str
     help: str
     module: str
+    examples: tuple[str, ...]
+    """What may follow the command's name."""
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command("run", "collect, enrich, export and forward until stopped", "agent.cli_run"),
-    Command("once", "collect every signal once and print the values", "agent.cli_once"),
-    Command("doctor", "say which signals work, why others do not, what each costs", "agent.cli_doctor"),
-    Command("off", "take the probes of running agents out of the kernel, at once", "agent.cli_off"),
-    Command("signals", "print the catalogue: every metric and where it comes from", "agent.cli_signals"),
+    Command(
+        "run",
+        "collect, enrich, export and forward until stopped",
+        "agent.cli_run",
+        ("--forward http://127.0.0.1:14318", "--config /etc/tailcause/agent.toml --dry-run", "--unprivileged"),
+    ),
+    Command(
+        "once",
+        "collect every signal once and print the values",
+        "agent.cli_once",
+        ("--json", "--disable gpu,ebpf"),
+    ),
+    Command(
+        "doctor",
+        "say which signals work, why others do not, what each costs",
+        "agent.cli_doctor",
+        ("", "--config /etc/tailcause/agent.toml --json"),
+    ),
+    Command(
+        "off",
+        "take the probes of running agents out of the kernel, at once",
+        "agent.cli_off",
+        ("", "--json"),
+    ),
+    Command(
+        "signals",
+        "print the catalogue: every metric and where it comes from",
+        "agent.cli_signals",
+        ("--live", "--json | jq -r '.metrics[].prometheus'", "--markdown"),
+    ),
 )  # fmt: skip
 
 
@@ -97,7 +116,7 @@ def parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Comm
     whole = argparse.ArgumentParser(
         prog="tailcause-agent",
         description="Collects what an inference node does to its requests, and enriches their spans.",
-        epilog=_EXAMPLES,
+        epilog=_epilog(COMMANDS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -107,7 +126,7 @@ def parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Comm
             command.name,
             help=command.help,
             description=f"{command.help.capitalize()}.",
-            epilog=_EXAMPLES,
+            epilog=_epilog((command,)),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -116,6 +135,15 @@ def parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Comm
             modules[command.name].add_arguments(sub)
             add_options(sub)
     return whole, modules
+
+
+def _epilog(commands: Sequence[Command]) -> str:
+    lines = [
+        f"  tailcause-agent {command.name} {words}".rstrip()
+        for command in commands
+        for words in command.examples
+    ]
+    return "\n".join(["examples:", *lines, "", _SETTINGS])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from contextlib import closing
 
 import msgspec
 
+from agent import privileges
+from agent.capabilities import NEEDED, effective, in_host_pid_namespace, missing
 from agent.config import Config
 from agent.errors import AgentError
 from agent.host.hierarchies import discover
@@ -21,6 +23,7 @@ from ebpf.session import State
 _ROUNDS = 4
 _SPELL_S = 0.5
 _NAP_S = 0.005
+_CAPABILITIES = "/proc/self/status"
 _TO_FIX = frozenset(
     (SignalState.NO_PERMISSION, SignalState.GPU_LOST, SignalState.HUNG, SignalState.FAILED)
 )
@@ -48,7 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print what works; 1 when something is broken that should work."""
-    findings = [*asyncio.run(_examine(config)), _layout(config), *_ports(config)]
+    held = effective()
+    privileges.settle(config)
+    findings = [
+        *asyncio.run(_examine(config)),
+        _layout(config),
+        *_privileges(config, held),
+        *_ports(config),
+    ]
     if args.json:
         print(msgspec.json.encode({"findings": findings}).decode())
     else:
@@ -128,6 +138,28 @@ def _layout(config: Config) -> Finding:
     return Finding(name, what, source, "ok", f"cgroup layout: {mode}", "")
 
 
+def _privileges(config: Config, held: int) -> list[Finding]:
+    """Say which capabilities are there and what each is for, and whether process ids are the host's."""
+    lacking = missing(NEEDED, held)
+    wanted = privileges.wanted(config)
+    found = []
+    for one in NEEDED:
+        state, reason, remedy = "ok", "", ""
+        if config.unprivileged:
+            state, reason, remedy = "given_up", "unprivileged", "leave --unprivileged out"
+        elif one not in wanted:
+            state, reason = "given_up", "these settings have no use for it"
+        elif one in lacking:
+            state, reason, remedy = "missing", "not granted", f"run as root, or grant {one.name}"
+        found.append(Finding(one.name, one.lost, _CAPABILITIES, state, reason, remedy))
+    host = in_host_pid_namespace()
+    reason = "" if host else f"lost: {privileges.NO_HOST_PIDS}"
+    remedy = "" if host else "in a pod set hostPID: true and mount the host's /proc"
+    state = "ok" if host else "missing"
+    what = "process ids are those of the host"
+    return [*found, Finding("host pids", what, "/proc/self/ns/pid", state, reason, remedy)]
+
+
 def _ports(config: Config) -> list[Finding]:
     wanted = (
         ("--otlp-port", config.otlp_port),
@@ -153,6 +185,6 @@ def _port(host: str, flag: str, port: int) -> Finding:
 def _line(finding: Finding) -> str:
     cost = "" if finding.cost_ms is None else f"{finding.cost_ms:9.2f} ms"
     count = "" if finding.values is None else f"{finding.values:6d} values"
-    head = f"{finding.name:<11} {finding.state:<14} {cost:>12} {count:>13}  {finding.what}"
-    notes = [f"{'':<12}{text}" for text in (finding.reason, finding.remedy) if text]
+    head = f"{finding.name:<20} {finding.state:<14} {cost:>12} {count:>13}  {finding.what}"
+    notes = [f"{'':<21}{text}" for text in (finding.reason, finding.remedy) if text]
     return "\n".join([head, *notes])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agent.capabilities import (
     Capability,
+    can_probe,
     effective,
     give_up,
     in_host_pid_namespace,
@@ -20,7 +21,7 @@ from agent.host.paths import DEFAULT_PROCFS, HostPaths
 _log = logging.getLogger(__name__)
 
 _CLONE_NEWCGROUP = 0x02000000  # include/uapi/linux/sched.h
-_NO_HOST_PIDS = "processes outside this container, and spans joined by their process id"
+NO_HOST_PIDS = "processes outside this container, and spans joined by their process id"
 
 
 def settle(config: Config) -> None:
@@ -39,20 +40,22 @@ def wanted(config: Config) -> Sequence[Capability]:
     """Return the capabilities that these settings have a use for."""
     if config.unprivileged:
         return ()
-    ports = (config.otlp_port, config.grpc_port or 0, config.metrics_port)
-    return needed(probes=config.probes.enabled, ports=ports)
+    return needed(probes=config.probes.enabled, ports=_ports(config))
+
+
+def _ports(config: Config) -> tuple[int, ...]:
+    return config.otlp_port, config.grpc_port or 0, config.metrics_port
 
 
 def lost(config: Config) -> list[str]:
-    """Return what these settings ask for and this process may not, the probes' part as one."""
+    """Return what these settings ask for and this process may not."""
     held = effective()
-    ports = (config.otlp_port, config.grpc_port or 0, config.metrics_port)
     probes = config.unprivileged or config.probes.enabled
-    lacking = missing(needed(probes=probes, ports=ports), held)
-    found = [one.lost for one in lacking if not one.probes_only]
-    if any(one.probes_only for one in lacking):
+    lacking = missing(needed(probes=False, ports=_ports(config)), held)
+    found = [one.lost for one in lacking]
+    if probes and not can_probe(held):
         found.append("eBPF probes: the latency ledger, and who had the CPU")
-    return found if in_host_pid_namespace() else [*found, _NO_HOST_PIDS]
+    return found if in_host_pid_namespace() else [*found, NO_HOST_PIDS]
 
 
 def tell(config: Config) -> None:

@@ -81,7 +81,10 @@ def _locked(file: Path) -> int:
 
 def sweep(folder: Path, keep: frozenset[str], before_unix_s: float) -> list[Path]:
     """Remove the spools in a folder that nobody holds or has written to since; return them."""
-    spools = sorted(folder.iterdir()) if folder.is_dir() else []
+    try:
+        spools = sorted(folder.iterdir())
+    except OSError:  # there is none, or it is another user's: the spool itself tells of it
+        return []
     return [spool for spool in spools if spool.name not in keep and _removed(spool, before_unix_s)]
 
 

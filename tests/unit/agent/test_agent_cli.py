@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from agent.cli import COMMANDS
 from agent.collectors.registry import COLLECTORS
 from agent.host import processes
 from agent.host.hierarchies import discover
@@ -60,17 +61,25 @@ async def test_spans_arrive_enriched(until: Until) -> None:
 async def test_metrics_are_pushed_with_states(until: Until) -> None:
     """Every signal's state, its values and the agent's own cost arrive, named by host."""
     async with backend() as served, agent("--export", served.url, "--disable", "gpu") as running:
+
+        def states() -> dict[object, object]:
+            return {
+                point.attributes["tailcause.signal.name"]: point.attributes[
+                    "tailcause.signal.state"
+                ]
+                for point in served.values("tailcause.signal.state")
+            }
+
         await until(
-            lambda: served.values("tailcause.pipe.items") and served.values("system.cpu.time")
+            lambda: (
+                set(states()) == {"kernel_log", *(entry.name for entry in COLLECTORS)}
+                and served.values("tailcause.pipe.items")
+                and served.values("system.cpu.time")
+            )
         )
         assert await running.end() == 0
-    states = {
-        point.attributes["tailcause.signal.name"]: point.attributes["tailcause.signal.state"]
-        for point in served.values("tailcause.signal.state")
-    }
-    assert states["cpu"] == "ok"
-    assert states["gpu"] == "disabled"
-    assert set(states) == {"kernel_log", *(entry.name for entry in COLLECTORS)}
+    assert states()["cpu"] == "ok"
+    assert states()["gpu"] == "disabled"
     assert served.values("process.memory.usage")[0].value > 1e6
     assert served.values("system.cpu.time")[0].resource["host.name"] == socket.gethostname()
     assert served.values("system.cpu.time")[0].cumulative
@@ -214,13 +223,25 @@ def test_signals_is_the_whole_catalogue() -> None:
     assert all(row["unit"] and row["prometheus"] and row["signal"] for row in rows)
 
 
-@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("doctor", "--help")])
-def test_help_ends_with_examples(words: tuple[str, ...]) -> None:
-    """Help shows examples and exit codes."""
-    ended = command(*words)
+def test_signals_live_adds_state_and_cost() -> None:
+    """`signals --live` collects, and says of each signal how it is and what a collection costs."""
+    found = json.loads(command("signals", "--live", "--json", "--no-ebpf").stdout)["signals"]
+    signals = {signal["signal"]: signal for signal in found}
+    assert set(signals) == {"spans", "agent", *(entry.name for entry in COLLECTORS)}
+    assert signals["memory"]["state"] == "ok"
+    assert signals["memory"]["cost_ms"] > 0
+    assert signals["memory"]["values"] > 0
+    assert signals["ebpf"]["state"] == "disabled"
+    assert "state" not in signals["spans"]
+
+
+@pytest.mark.parametrize("word", ["", *(one.name for one in COMMANDS)])
+def test_help_ends_with_examples(word: str) -> None:
+    """Help shows examples of the command that was asked for, and exit codes."""
+    ended = command(*filter(None, (word, "--help")))
     assert ended.returncode == 0
-    assert "examples:" in ended.stdout
-    assert "exit codes:" in ended.stdout
+    examples = ended.stdout.split("examples:")[1].split("exit codes:")[0]
+    assert f"tailcause-agent {word}".strip() in examples
 
 
 def test_closed_pipe_is_no_error() -> None:
