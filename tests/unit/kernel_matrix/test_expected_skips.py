@@ -1,5 +1,6 @@
 """The list of skips: which sections apply, and what a run over a part of the tests may say."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ def test_runs(): pass
 @pytest.mark.skip(reason="needs a moon")
 def test_skipped(): pass
 """
-CONFTEST = Path(__file__).parents[2] / "conftest.py"
+ROOT = Path(__file__).parents[3]
+CONFTEST = ROOT / "tests/conftest.py"
 
 
 def run(folder: Path, listed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +33,7 @@ def run(folder: Path, listed: str, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(
         (sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder),
          "-p", "no:cacheprovider", "--check-skips", str(folder / "skips.txt"), *arguments),
-        cwd=folder, capture_output=True, text=True, check=False, timeout=60,
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
 
 
