@@ -10,6 +10,7 @@ from ebpf.hook.library import library_path
 from ebpf.probe import Forgets, Kernel, Probe
 from ebpf.probes.cuda import Cuda
 from ebpf.probes.nccl import Nccl
+from ebpf.probes.sched import Sched
 from ebpf.probes.span import SpanProbe, SpanWaits
 from ebpf.reading import Readings
 from ebpf.registry import PROBES
@@ -17,7 +18,9 @@ from ebpf.registry import PROBES
 SPAN = SpanProbe.name
 GPU_API = ("cuda", "nccl")
 """Probes inside other people's processes, on when asked for: each call into the library costs microseconds."""
-FOUNDATION = "sched"
+FOUNDATION = Sched.name
+MAX_PAIRS = 512
+"""Of those in which one cgroup waited for another."""
 NEED_FOUNDATION = ("waits", SPAN, *GPU_API)
 """Probes that read the counters which the first one keeps: without it, theirs would stand still."""
 BY_UPROBE = (SPAN, *GPU_API)
@@ -110,6 +113,7 @@ def build(settings: ProbeSettings, deliver: Callable[[SpanWaits], None]) -> list
     options = ApiOptions(enabled=settings.cuda)
     special: Mapping[str, Callable[[], Probe]] = {
         SPAN: lambda: SpanProbe(libraries, deliver),
+        FOUNDATION: lambda: Sched(MAX_PAIRS),
         "cuda": lambda: Cuda(options),
         "nccl": lambda: Nccl(options),
     }

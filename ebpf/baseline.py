@@ -26,6 +26,8 @@ class Baseline(Generic[Key]):
 
     def since(self, counted: Mapping[Key, Counters]) -> dict[Key, Counters]:
         """Return what was counted since the slots changed hands, without keys that have nothing."""
+        if not self._before:
+            return dict(counted)
         grown: dict[Key, Counters] = {}
         for key, counters in counted.items():
             before = self._before.get(key)

@@ -20,9 +20,10 @@ _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctype
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some entries of a map, where to go on, and the error number: 0, or ENOENT with the last of them."""
+    """Keys and values of some entries, where to go on, and the error number: 0, or ENOENT with the last of them."""
 
-    items: list[tuple[bytes, bytes]]
+    keys: bytes
+    values: bytes
     position: bytes
     error: int
 
@@ -78,7 +79,17 @@ class Map:
             key = following_key
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values, by batches where the kernel has them; safe against removal of what was yielded."""
+        """Yield keys and values; safe against removal of what was yielded."""
+        key_bytes, value_bytes = self.key_bytes, self.value_bytes
+        for keys, values in self.batches():
+            for i in range(len(keys) // key_bytes):
+                yield (
+                    keys[i * key_bytes : (i + 1) * key_bytes],
+                    values[i * value_bytes : (i + 1) * value_bytes],
+                )
+
+    def batches(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys of many entries and their values, one behind the other; of each entry on old kernels."""
         count = min(self.max_entries, max(_BATCH_BYTES // self.value_bytes, _BATCH_LEAST))
         after: bytes | None = None
         while True:
@@ -91,7 +102,7 @@ class Map:
                 return
             if batch.error not in {0, errno.ENOENT}:
                 raise EbpfError(f"batch look-up failed: {os.strerror(batch.error)}")
-            yield from batch.items
+            yield batch.keys, batch.values
             if batch.error == errno.ENOENT:
                 return
             after = batch.position
@@ -112,30 +123,29 @@ class Map:
             self.fd, after, position, keys, values, ctypes.byref(found), None
         )
         error = ctypes.get_errno() if failed else 0
-        items: list[tuple[bytes, bytes]] = []
-        if error in {0, errno.ENOENT}:
-            raw_keys, raw_values = memoryview(keys), memoryview(values)
-            items = [
-                (
-                    bytes(raw_keys[i * self.key_bytes : (i + 1) * self.key_bytes]),
-                    bytes(raw_values[i * self.value_bytes : (i + 1) * self.value_bytes]),
-                )
-                for i in range(found.value)
-            ]
-        return _Batch(items, position.raw, error)
+        there = found.value if error in {0, errno.ENOENT} else 0
+        return _Batch(
+            ctypes.string_at(keys, there * self.key_bytes),
+            ctypes.string_at(values, there * self.value_bytes),
+            position.raw,
+            error,
+        )
 
     def read_array(self, count: int) -> bytes:
-        """Return the first `count` values of an array map in one call (per-CPU values one behind the other)."""
-        keys = ctypes.create_string_buffer(4 * count)
-        values = ctypes.create_string_buffer(self.value_bytes * count)
-        found = ctypes.c_uint32(count)
-        after = ctypes.c_uint32(0)
-        failed = self._call.bpf_map_lookup_batch(
-            self.fd, None, ctypes.byref(after), keys, values, ctypes.byref(found), None
-        )
-        if failed and ctypes.get_errno() != errno.ENOENT:
-            raise EbpfError(f"batch look-up failed: {os.strerror(ctypes.get_errno())}")
-        return values.raw
+        """Return the first `count` values of an array map (per-CPU values one behind the other)."""
+        return b"".join(self.chunks(count))
+
+    def chunks(self, count: int) -> Iterator[bytes]:
+        """Yield the same, some values at a time: with hundreds of CPUs all of them are tens of megabytes."""
+        size = min(count, max(_BATCH_BYTES // self.value_bytes, 1))
+        after: bytes | None = None
+        while count > 0:
+            batch = self._batch(after, min(size, count))
+            if batch.error not in {0, errno.ENOENT}:
+                raise EbpfError(f"batch look-up failed: {os.strerror(batch.error)}")
+            yield batch.values
+            count = 0 if batch.error else count - size
+            after = batch.position
 
 
 class RingBuffer:

@@ -36,3 +36,5 @@ class Readings:
     dropped: Mapping[str, int] = field(default_factory=dict)
     events: int = 0
     """How often its programs ran since they were attached; with the cost of a run, the cost of the probe."""
+    left_out: int = 0
+    """Series that are not among these because of a bound, added up over the readings."""

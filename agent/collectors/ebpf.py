@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from agent.collectors.base import CollectorContext, NoData
-from agent.collectors.busiest import Busiest
 from agent.collectors.ebpf_names import ATTRIBUTE_OF, METRIC_OF
 from agent.host.containers import identify
 from agent.probelist import ProbeSettings
@@ -14,6 +13,7 @@ from agent.probes import Probes, ProbeStatus
 from agent.telemetry.keys import CGROUP, CONTAINER_ID, PIPE, REASON
 from agent.telemetry.model import Attributes, Buckets, Sample, SignalState
 from agent.telemetry.names import BY_NAME, POD_KEYS
+from ebpf.busiest import Busiest
 from ebpf.reading import Histogram, Reading, Readings
 from ebpf.session import State
 
@@ -48,14 +48,16 @@ class EbpfCollector:
         self._probes = context.probes or Probes(ProbeSettings(), paths=context.paths)
         if context.probes is None:
             weakref.finalize(self, self._probes.off, "stopped")
-        self._busiest: dict[str, Busiest] = {}
+        self._busiest: dict[str, Busiest[Key]] = {}
         self._unknown: Counter[str] = Counter()
+        self._left_out = 0
         self._start_unix_ns = context.now_unix_ns()
 
     def collect(self) -> list[Sample]:
         """Return what all probes counted; raises `NoData` when none of them is on."""
         self._start()
         readings = self._probes.read()
+        self._left_out = sum(one.left_out for one in readings.values())
         status = self._probes.status()
         samples = [s for name, one in readings.items() for s in self._of(one, status[name])]
         if not samples:
@@ -71,7 +73,7 @@ class EbpfCollector:
         if reason := self._probes.foreign_kernel():
             raise NoData(reason, remedy="give --path.procfs, or --no-ebpf")
         if not self._probes.start():
-            remedy = "give no --no-ebpf, and leave [ebpf] enabled"
+            remedy = "give no --no-ebpf and no --unprivileged, and leave [ebpf] enabled"
             raise NoData(self._probes.off_reason, SignalState.DISABLED, remedy=remedy)
 
     def _of(self, readings: Readings, status: ProbeStatus) -> Iterator[Sample]:
@@ -93,7 +95,7 @@ class EbpfCollector:
         found: dict[str, dict[Key, Value]] = defaultdict(dict)
         for reading in readings:
             metric = METRIC_OF.get(reading.metric)
-            if metric is None or not set(reading.labels) <= set(ATTRIBUTE_OF):
+            if metric is None or not reading.labels.keys() <= ATTRIBUTE_OF.keys():
                 self._unknown[reading.metric] += 1
                 continue
             key = tuple((ATTRIBUTE_OF[name], text) for name, text in reading.labels.items())
@@ -110,7 +112,7 @@ class EbpfCollector:
 
     def _losses(self) -> Iterator[Sample]:
         now = self._context.now_unix_ns()
-        overflow = sum(busiest.overflow for busiest in self._busiest.values())
+        overflow = self._left_out + sum(busiest.overflow for busiest in self._busiest.values())
         unknown = sum(self._unknown.values())
         for reason, count in (("too_many", overflow), ("unknown_metric", unknown)):
             if count:

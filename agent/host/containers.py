@@ -7,6 +7,7 @@ a runtime nests below its container (crun's `container`, systemd's `init.scope`)
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _ID = re.compile(
     r"(?:^|[/:])(?:(?P<prefix>[a-z]+(?:-[a-z]+)*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?(?=$|[/:])",
@@ -44,6 +45,7 @@ class Identity:
     """The pod's class: `guaranteed`, `burstable` or `besteffort`."""
 
 
+@lru_cache(maxsize=4096)
 def identify(cgroup_path: str) -> Identity:
     """Return the container and pod that a cgroup path names."""
     container_id, runtime = _container(cgroup_path)

@@ -151,7 +151,7 @@ class Mem:
 
     def _counters(self, opened: Object) -> dict[int, tuple[int, ...]]:
         found = opened.map("memory")
-        return sum_per_cpu(found.read_array(MAX_CGROUPS), MEMORY.size, found.value_bytes)
+        return sum_per_cpu(found.chunks(MAX_CGROUPS), MEMORY.size, found.value_bytes)
 
     def _on_kill(self, raw: bytes) -> None:
         at_ns, tgid, slot, comm = struct.unpack(OOM.format, raw)

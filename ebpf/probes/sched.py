@@ -1,10 +1,11 @@
 """Run-queue delay by cgroup, and whose threads held the CPU meanwhile."""
 
 import struct
-from collections import defaultdict
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 
 from ebpf.baseline import Baseline
+from ebpf.busiest import Busiest
 from ebpf.layout import DELAY, MAX_CGROUPS, PAIR, SLOTS, stats
 from ebpf.libbpf import Object
 from ebpf.maps import Map
@@ -13,21 +14,27 @@ from ebpf.reading import Histogram, Reading, Readings
 
 PAIRS = 1024
 SHARED = ("threads", "watched", "watch_generation")
+_SLOT_BITS = 32
 _STATE_SINCE = (5, 18)
 _DELAYED_DEQUEUE_SINCE = (6, 12)
 
 
 class Sched:
-    """The scheduler probe; the threads' states that it keeps serve the span probe too."""
+    """The scheduler probe; the threads' states that it keeps serve the span probe too.
+
+    Of the pairs in the matrix it tells the `max_pairs` that grow most: 200 cgroups have 40 000.
+    """
 
     name = "sched"
 
-    def __init__(self) -> None:
+    def __init__(self, max_pairs: int = 1 << 16) -> None:
+        self._max_pairs = max_pairs
+        self._busiest: Busiest[int] = Busiest(max_pairs)
         self._object: Object | None = None
         self._kernel: Kernel | None = None
         self._programs: tuple[str, ...] = ()
         self._delays_before: Baseline[int] = Baseline(lambda slot: (slot,))
-        self._pairs_before: Baseline[tuple[int, int]] = Baseline(lambda pair: pair)
+        self._pairs_before: dict[int, int] = {}
 
     def attach(self, kernel: Kernel) -> None:
         """Load and attach to sched_switch."""
@@ -47,6 +54,7 @@ class Sched:
             raise
         self._delays_before.clear()
         self._pairs_before.clear()
+        self._busiest = Busiest(self._max_pairs)
         self._object, self._kernel = opened, kernel
 
     def read(self) -> Readings:
@@ -59,23 +67,30 @@ class Sched:
             for slot, delay in self._delays_before.since(delays).items()
             for reading in self._of_cgroup(slot, delay)
         ]
-        matrix = self._pairs_before.since(self._matrix(self._object))
-        for (victim, aggressor), (ns,) in matrix.items():
-            labels = {
-                "cgroup": self._kernel.cgroup(victim),
-                "aggressor": self._kernel.cgroup(aggressor),
-            }
-            series.append(Reading("runqueue.wait_on", labels, ns / 1e9))
+        series += self._waits_on(self._object, self._kernel)
         events = sum(sum(delay[:SLOTS]) for delay in delays.values())
-        return Readings(
-            tuple(series), stats(self._object.map(".bss").lookup(b"\0" * 4) or b""), events
-        )
+        lost = stats(self._object.map(".bss").lookup(b"\0" * 4) or b"")
+        return Readings(tuple(series), lost, events, self._busiest.overflow)
+
+    def _waits_on(self, opened: Object, kernel: Kernel) -> Iterator[Reading]:
+        waited_ns = self._matrix(opened)
+        for pair, before_ns in self._pairs_before.items():
+            if waited_ns.get(pair) == before_ns:
+                del waited_ns[pair]
+            elif pair in waited_ns:
+                waited_ns[pair] -= before_ns
+        for pair in self._busiest.pick(waited_ns):
+            victim, aggressor = _slots_of(pair)
+            labels = {"cgroup": kernel.cgroup(victim), "aggressor": kernel.cgroup(aggressor)}
+            yield Reading("runqueue.wait_on", labels, waited_ns[pair] / 1e9)
 
     def forget(self, slots: frozenset[int]) -> None:
         """Count afresh under slots that are given to other cgroups."""
         if self._object is not None:
             self._delays_before.forget(self._delays(self._object.map("delays")), slots)
-            self._pairs_before.forget(self._matrix(self._object), slots)
+            for pair, ns in self._matrix(self._object).items():
+                if not slots.isdisjoint(_slots_of(pair)):
+                    self._pairs_before[pair] = ns
 
     def programs(self) -> Mapping[str, int]:
         """Return the programs that are attached."""
@@ -103,18 +118,25 @@ class Sched:
 
     def _delays(self, found: Map) -> dict[int, tuple[int, ...]]:
         """Sum the per-CPU histograms of every slot that has any event."""
-        return sum_per_cpu(found.read_array(MAX_CGROUPS), DELAY.size, found.value_bytes)
+        return sum_per_cpu(found.chunks(MAX_CGROUPS), DELAY.size, found.value_bytes)
 
-    def _matrix(self, opened: Object) -> dict[tuple[int, int], tuple[int]]:
-        """Sum what was written back and what still lies in the per-CPU caches, in nanoseconds."""
-        sums: dict[tuple[int, int], int] = defaultdict(int)
-        for key, value in opened.map("matrix").items():
-            aggressor, victim = struct.unpack("=II", key)
-            sums[victim, aggressor] += struct.unpack("=Q", value)[0]
+    def _matrix(self, opened: Object) -> dict[int, int]:
+        """Sum what was written back and what still lies in the per-CPU caches, in nanoseconds.
+
+        A pair's key is the kernel's: the victim's slot in the upper half, the aggressor's in the lower one.
+        """
+        sums: dict[int, int] = {}
+        for keys, values in opened.map("matrix").batches():
+            sums.update(zip(array("Q", keys), array("Q", values), strict=True))
         for victim, aggressor, ns in PAIR.iterate(opened.map("pairs").read_array(PAIRS)):
             if ns:
-                sums[victim, aggressor] += ns
-        return {pair: (ns,) for pair, ns in sums.items()}
+                pair = victim << _SLOT_BITS | aggressor
+                sums[pair] = sums.get(pair, 0) + ns
+        return sums
+
+
+def _slots_of(pair: int) -> tuple[int, int]:
+    return pair >> _SLOT_BITS, pair & (1 << _SLOT_BITS) - 1
 
 
 def _programs_for(release: tuple[int, int]) -> tuple[str, ...]:
@@ -122,15 +144,18 @@ def _programs_for(release: tuple[int, int]) -> tuple[str, ...]:
     return (switch, "note_moved_asleep") if release >= _DELAYED_DEQUEUE_SINCE else (switch,)
 
 
-def sum_per_cpu(raw: bytes, size: int, per_entry: int) -> dict[int, tuple[int, ...]]:
+def sum_per_cpu(chunks: Iterable[bytes], size: int, per_entry: int) -> dict[int, tuple[int, ...]]:
     """Add up the per-CPU values (u64 fields, `size` bytes each) of every entry of an array that is not all 0."""
     found: dict[int, tuple[int, ...]] = {}
     fields = size // 8
     empty = b"\0" * per_entry
-    for index in range(len(raw) // per_entry):
-        entry = raw[index * per_entry : (index + 1) * per_entry]
-        if entry == empty:
-            continue
-        values = struct.unpack(f"={per_entry // 8}Q", entry)
-        found[index] = tuple(sum(values[field::fields]) for field in range(fields))
+    index = 0
+    for raw in chunks:
+        for start in range(0, len(raw), per_entry):
+            entry = raw[start : start + per_entry]
+            if entry != empty:
+                values = struct.unpack(f"={per_entry // 8}Q", entry)
+                by_cpu = (values[at : at + fields] for at in range(0, len(values), fields))
+                found[index] = tuple(map(sum, zip(*by_cpu, strict=True)))
+            index += 1
     return found

@@ -241,6 +241,16 @@ def test_matrix_and_histograms_hold_the_same_time(session: Session) -> None:
     assert charged == pytest.approx(delays, rel=0.01, abs=loosely(0.02, 0.2))
 
 
+def test_pairs_are_bounded_and_the_rest_is_counted() -> None:
+    """Of the matrix as many pairs are told as may be; the others show in a count."""
+    with attached(Sched(max_pairs=1)) as bounded, cgroups("hogs") as [cgroup]:
+        with running(HOG, 2, cgroup, CPU):
+            time.sleep(0.2)
+        readings = read(bounded)
+    assert sum(one.metric == "runqueue.wait_on" for one in readings.series) == 1
+    assert readings.left_out >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(RUNQLAT is None, reason="needs runqlat (libbpf-tools)")
 def test_tail_agrees_with_runqlat(session: Session) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from agent.collectors.base import CollectorContext, NoData
-from agent.collectors.busiest import Busiest
 from agent.collectors.ebpf import MAX_SERIES, EbpfCollector
 from agent.collectors.ebpf_names import ATTRIBUTE_OF, METRIC_OF
 from agent.probelist import ProbeSettings
 from agent.probes import Probes, ProbeStatus
 from agent.telemetry.model import Buckets, Sample, SignalState
 from agent.telemetry.names import BY_NAME
+from ebpf.busiest import Busiest
 from ebpf.layout import SLOTS
 from ebpf.reading import Histogram, Reading, Readings
 from ebpf.session import State
@@ -104,6 +104,16 @@ def test_too_many_pairs_are_bounded_and_counted() -> None:
     [lost] = [s for s in samples if s.metric == "tailcause.pipe.dropped"]
     assert sorted(pairs) == [float(n) for n in range(3, MAX_SERIES + 3)]
     assert (lost.attributes["reason"], lost.value) == ("too_many", 3)
+
+
+def test_what_a_probe_leaves_out_is_counted() -> None:
+    """A probe's own bound shows in the same count."""
+    probes = Standing(ProbeSettings())
+    told = Reading("runqueue.wait_on", {"cgroup": "/a", "aggressor": "/b"}, 1.0)
+    probes.readings = {"sched": Readings((told,), left_out=7)}
+    samples = EbpfCollector(CollectorContext(probes=probes)).collect()
+    [lost] = [s for s in samples if s.metric == "tailcause.pipe.dropped"]
+    assert (lost.attributes["reason"], lost.value) == ("too_many", 7)
 
 
 def test_no_probe_is_a_state_with_a_reason() -> None:
