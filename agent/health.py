@@ -92,6 +92,11 @@ class Health:
             return Check("collections", False, f"none for {patience_s:g} s of {', '.join(late)}")
         return Check("collections", True, f"the oldest is {max(ages_s.values()):.1f} s ago")
 
+    @property
+    def collected(self) -> bool:
+        """Tell whether every signal has been collected once, whatever came of it."""
+        return self._first_collection().ok
+
     def _first_collection(self) -> Check:
         collected = self._collecting.collected_s
         waiting = sorted(name for name in self._collecting.status() if name not in collected)

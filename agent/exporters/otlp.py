@@ -6,7 +6,8 @@ from agent.exporters.base import ExporterContext
 from agent.forwarding import METRICS_PIPE
 from agent.otlp.codec import Signal, encode_samples
 
-_FIRST_PUSH_S = 1.0  # by then every collector has been called once
+_FIRST_PUSH_S = 1.0  # a collector that has not come back by then is not waited for
+_LOOK_S = 0.05
 
 
 class OtlpExporter:
@@ -28,8 +29,10 @@ class OtlpExporter:
 
     async def _push_every(self) -> None:
         loop, pace = asyncio.get_running_loop(), self._context.pace
-        due_s = loop.time() + min(pace.interval_s, _FIRST_PUSH_S)
-        await asyncio.sleep(due_s - loop.time())
+        latest_s = loop.time() + min(pace.interval_s, _FIRST_PUSH_S)
+        while loop.time() < latest_s and not self._context.health.collected:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        due_s = loop.time()
         while True:
             self._push()
             due_s = await pace.next(due_s)
