@@ -21,6 +21,8 @@ def facts() -> frozenset[str]:
         said.add("kernel<6.12")
     if shutil.which("node") is None or shutil.which("npm") is None:
         said.add("no-node")
+    if shutil.which("systemd-analyze") is None:
+        said.add("no-systemd")
     return frozenset(said)
 
 
