@@ -96,6 +96,33 @@ async def test_a_client_that_takes_nothing_is_cut_off_and_holds_nobody_up(tmp_pa
         assert [event["error"] for event in requests_of(server)] == ["", "client_too_slow"]
 
 
+async def test_requests_on_their_way_have_a_bound(tmp_path: Path) -> None:
+    """Too many clients that have sent a head and no body: the next one is refused, and served once they have gone."""
+    with serving(tmp_path, "max_in_flight=4") as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in held:
+            writer.write(head)
+
+        async def status() -> int:
+            async with aiohttp.ClientSession() as session:
+                body = {"prompt": "me", "max_tokens": 2}
+                async with session.post(f"{server.url}/v1/completions", json=body) as response:
+                    return response.status
+
+        async def is_refused() -> bool:
+            return await status() == 429
+
+        async def is_served() -> bool:
+            return await status() == 200
+
+        await until(is_refused)
+        for _, writer in held:
+            writer.close()
+        await until(is_served)
+
+
 @asynccontextmanager
 async def reads_bodies(bodies: Bodies) -> AsyncIterator[TestClient[web.Request, web.Application]]:
     """Run a server that does nothing but read bodies."""
