@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print what works; 1 when something is broken that should work."""
-    held = effective()
-    privileges.settle(config)
+    held = effective()  # none is given up here: the caller may have other things to do
+    privileges.join_host_cgroups(config.paths)
     findings = [
         *asyncio.run(_examine(config)),
         _layout(config),

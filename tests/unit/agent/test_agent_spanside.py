@@ -176,8 +176,8 @@ async def test_both_transports_are_redacted_and_measured(until: Until) -> None:
         async with aiohttp.ClientSession() as session, session.get(running.metrics) as response:
             text = await response.text()
     assert [span.attributes["gen_ai.prompt"] for span in back.spans] == ["REDACTED"] * 2
-    assert re.search(r'tailcause_otlp_requests_total\{code="200",transport="http"\} 1\.0', text)
-    assert re.search(r'tailcause_otlp_requests_total\{code="OK",transport="grpc"\} 1\.0', text)
+    assert re.search(r'tailcause_otlp_requests_total\{code="200",transport="http"\} 1\n', text)
+    assert re.search(r'tailcause_otlp_requests_total\{code="OK",transport="grpc"\} 1\n', text)
     assert "gen_ai_server_request_duration_seconds_count{" in text
     assert "tailcause_requests_in_flight" not in text.replace("# ", "")
 
