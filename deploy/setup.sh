@@ -63,8 +63,8 @@ install_optional_packages() {
     local packages=(clang libbpf-dev) missing
     if [[ ,$extras, == *,dev,* ]]; then # the tests' peers, tools and second kernel
         packages+=(bpftool busybox-static clang-format e2fsprogs gcc iproute2 kmod libbpf-tools libcap2-bin
-            linux-headers-amd64 linux-perf nftables openssl prometheus python3-bpfcc qemu-system-x86
-            systemd)
+            linux-headers-amd64 linux-perf nftables openssl postgresql prometheus python3-bpfcc qemu-system-x86
+            redis-server systemd)
     fi
     read -ra missing <<<"$(missing_of "${packages[@]}")"
     ((${#missing[@]})) || return 0

@@ -1,5 +1,6 @@
 """What this machine is and has, and the check that nothing is skipped silently."""
 
+import importlib.util
 import os
 import platform
 import shutil
@@ -7,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support.store_programs import POSTGRES, REDIS
 
 
 def facts() -> frozenset[str]:
@@ -23,6 +26,11 @@ def facts() -> frozenset[str]:
         said.add("no-node")
     if shutil.which("systemd-analyze") is None:
         said.add("no-systemd")
+    if importlib.util.find_spec("torch") is None:
+        said.add("no-torch")
+    said |= {
+        f"no-{name}" for name, found in (("postgres", POSTGRES), ("redis", REDIS)) if found is None
+    }
     return frozenset(said)
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from kernels.workload.parts import Files, assemble, prepare, warm_up
+from kernels.workload.disturbances import Pace
+from kernels.workload.hook import Hook
+from kernels.workload.parts import Files, Owner, assemble, prepare, warm_up
 from kernels.workload.process import BACKLOG, listener, stop_signal
 from kernels.workload.server import Front
 from kernels.workload.settings import Settings
@@ -36,6 +38,7 @@ class Options:
     listen_fd: int | None
     otlp_url: str
     cache_dir: Path
+    hook: Path | None = None
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -63,7 +66,12 @@ class _Process:
         self._tracing = Tracing(options.identity)
         self._failed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._service = assemble(settings, files, options.identity, self._tracing, self._on_failure)
+        pace = Pace() if options.hook else None
+        owner = Owner(self._tracing, self._on_failure, pace)
+        self._service = assemble(settings, files, options.identity, owner)
+        self._hook: Hook | None = None
+        if options.hook and pace:
+            self._hook = Hook(options.hook, pace, self._service.engine.lock)
         self._front = Front(self._service, lambda: self._tracing.lost_spans)
 
     async def run(
@@ -71,7 +79,8 @@ class _Process:
     ) -> int:
         """Warm up, accept until told to stop, drain."""
         self._service.engine.start()
-        await warm_up(self._service, self._settings)
+        if self._settings.warm_up:
+            await warm_up(self._service, self._settings)
         # What start-up left will live as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -85,6 +94,8 @@ class _Process:
         site = web.SockSite(runner, listener, backlog=BACKLOG)
         if self._otlp_url:
             self._tracing.start_export(self._otlp_url)
+        if self._hook:
+            await self._hook.open()
         await site.start()
         announce(Ready("ready", os.getpid(), listener.getsockname()[1]))
         await _first_of(stop, self._failed)
@@ -108,7 +119,11 @@ class _Process:
             await asyncio.sleep(POLL_S)
         cut = self._front.in_flight
         await runner.cleanup()
-        self._service.tenants.close()
+        if self._hook:
+            await self._hook.close()
+        if self._service.adapters:
+            self._service.adapters.close()
+        await self._service.lookups.close()
         await asyncio.to_thread(self._service.engine.stop, CANCEL_S)
         flushed = await asyncio.to_thread(self._tracing.stop, FLUSH_S)
         log.info("stopped", extra={"fields": {"cut_requests": cut, "spans_flushed": flushed}})

@@ -6,6 +6,7 @@ and nothing inside the graph copies what came in.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -42,6 +43,14 @@ class ModelSpec:
         return self.hidden // self.heads
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Weights that were not drawn: the hash of their file, and how to read them."""
+
+    digest: str
+    load: Callable[[], Weights]
+
+
 def weights(spec: ModelSpec) -> Weights:
     """Draw the weights; the head's bias keeps completions within printable ASCII."""
     generator = np.random.default_rng(spec.seed)
@@ -65,6 +74,25 @@ def weights(spec: ModelSpec) -> Weights:
         drawn[f"{layer}.up"] = normal(width, 4 * width)
         drawn[f"{layer}.down"] = normal(4 * width, width)
     return drawn
+
+
+def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Name every weight with its shape."""
+    width = spec.hidden
+    named: dict[str, tuple[int, ...]] = {
+        "token": (spec.vocabulary, width),
+        "position": (spec.context, width),
+        "head": (width, spec.vocabulary),
+        "head.bias": (spec.vocabulary,),
+        "one": (width,),
+        "zero": (width,),
+    }
+    for layer in range(spec.layers):
+        named[f"{layer}.qkv"] = (width, 3 * width)
+        named[f"{layer}.out"] = (width, width)
+        named[f"{layer}.up"] = (width, 4 * width)
+        named[f"{layer}.down"] = (4 * width, width)
+    return named
 
 
 def _printable_bias(vocabulary: int) -> NDArray[np.float32]:
@@ -103,14 +131,14 @@ class _Graph:
         return name
 
 
-def build(spec: ModelSpec) -> onnx.ModelProto:
-    """Build the graph.
+def build(spec: ModelSpec, values: Weights | None = None) -> onnx.ModelProto:
+    """Build the graph, around trained weights or those that are drawn.
 
     Inputs: `tokens` and `positions` int64 [B, T]; `mask` float32 [B, 1, T, P+T], 0 where a query may
     look and a large negative number elsewhere; per layer `past_key.L`, `past_value.L` [B, H, P, D].
     Outputs: `logits` [B, T, V]; `fresh` [2·L, B, H, T, D], the new keys and values (key 0, value 0, …).
     """
-    graph = _Graph(weights(spec))
+    graph = _Graph(weights(spec) if values is None else values)
     graph.integers("heads.split", [0, 0, 3 * spec.heads, spec.head_size])
     graph.integers("heads.merge", [0, 0, spec.hidden])
     graph.integers("axis.0", [0])
@@ -205,8 +233,12 @@ def _model(spec: ModelSpec, graph: _Graph) -> onnx.ModelProto:
     return model
 
 
-def cached_model(spec: ModelSpec, cache_dir: Path) -> Path:
+def cached_model(spec: ModelSpec, cache_dir: Path, trained: Trained | None = None) -> Path:
     """Path of the model's file, built on first use and named by a hash of what went into it."""
-    identity = repr((GRAPH_REVISION, OPSET, astuple(spec))).encode()
-    path = cache_dir / f"model-{hashlib.sha256(identity).hexdigest()[:16]}.onnx"
-    return build_once(path, lambda target: onnx.save_model(build(spec), str(target)))
+    identity = repr((GRAPH_REVISION, OPSET, astuple(spec), trained.digest if trained else ""))
+    path = cache_dir / f"model-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.onnx"
+
+    def build_model(target: Path) -> None:
+        onnx.save_model(build(spec, trained.load() if trained else None), str(target))
+
+    return build_once(path, build_model)

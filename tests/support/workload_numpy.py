@@ -8,9 +8,9 @@ from kernels.workload.model import ModelSpec, weights
 Array = NDArray[np.float32]
 
 
-def logits(spec: ModelSpec, tokens: list[int]) -> Array:
+def logits(spec: ModelSpec, tokens: list[int], trained: dict[str, Array] | None = None) -> Array:
     """Logits [T, V] of a whole sequence in one go."""
-    drawn = weights(spec)
+    drawn = weights(spec) if trained is None else trained
     stream: Array = drawn["token"][tokens] + drawn["position"][np.arange(len(tokens))]
     for layer in range(spec.layers):
         stream = stream + _attention(spec, drawn, layer, _norm(stream))

@@ -9,14 +9,15 @@ import pytest
 from ebpf.hook.library import SpanLibrary
 from kernels.errors import WorkloadError
 from kernels.workload.clock import Clock
-from kernels.workload.tenants import ANYONE, QUERY, Tenant, TenantDirectory, tenant_database
+from kernels.workload.tenants import ANYONE, Tenant, TenantDirectory
+from kernels.workload.tenants_sqlite import QUERY, SqliteTenants, tenant_database
 from kernels.workload.work import Work
 
 
 @pytest.mark.parametrize("indexed", [True, False])
 async def test_a_tenant_is_found_with_and_without_index(tmp_path: Path, indexed: bool) -> None:
     """The index changes the cost of a look-up, not its answer."""
-    directory = TenantDirectory(tenant_database(tmp_path, 500, indexed), threads=2)
+    directory = TenantDirectory(SqliteTenants(tenant_database(tmp_path, 500, indexed)), 2)
     try:
         found = [
             await directory.find(name) for name in ("tenant-0004", " Tenant-0004 ", "nobody", "")
@@ -72,7 +73,9 @@ class Marks(SpanLibrary):
 async def test_a_look_up_is_marked_where_its_work_is_done(tmp_path: Path) -> None:
     """Both marks come from the directory's thread, and the span's times lie between them, after the wait for it."""
     marks = Marks()
-    directory = TenantDirectory(tenant_database(tmp_path, 500, indexed=True), 1, marks)
+    directory = TenantDirectory(
+        SqliteTenants(tenant_database(tmp_path, 500, indexed=True)), 1, marks
+    )
     work = Work(7, 8, Clock())
     try:
         await directory.find("tenant-0004", work)
@@ -89,3 +92,24 @@ def test_work_that_nobody_began_has_no_start() -> None:
     started_ns, ended_ns = Work(7, 8, Clock()).close()
     assert started_ns == 0
     assert ended_ns > 0
+
+
+async def test_a_slow_look_up_is_logged_without_its_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line has the statement, the time and the span's ids; who was looked up is nobody's business."""
+    source = SqliteTenants(tenant_database(tmp_path, 500, indexed=False))
+    lines = []
+    for slow_s in (0.0, 3600.0):
+        directory = TenantDirectory(source, 1, slow_s=slow_s)
+        try:
+            await directory.find("tenant-0004", Work(7, 8, Clock()))
+        finally:
+            directory.close()
+        lines.append([one for one in caplog.records if one.getMessage() == "slow query"])
+    assert lines[0] == lines[1]
+    (line,) = lines[0]
+    fields = vars(line)["fields"]
+    assert (fields["trace_id"], fields["span_id"]) == (f"{7:032x}", f"{8:016x}")
+    assert (fields["statement"], fields["duration_s"] > 0) == (QUERY, True)
+    assert "tenant-0004" not in str(fields)
