@@ -37,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("balance", "spread requests over replicas", "kernels.balancer.balance_cli"),
     Command("load", "send requests at a given rate", "kernels.load.load_cli"),
     Command("fault", "inject a real fault and undo it", "kernels.faults.fault_cli"),
+    Command("train", "train the model on local text", "kernels.train.train_cli"),
 )
 
 
