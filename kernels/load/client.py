@@ -1,6 +1,7 @@
 """One streamed request, timed from its departure to its first and last token."""
 
 import time
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -10,19 +11,33 @@ from kernels.errors import WorkloadError
 from kernels.load.plan import Planned
 from kernels.load.tally import Answer, Outcome
 
-_TIMEOUT_S = 60.0
 _DONE = b"[DONE]"
 _TOO_MANY = 429
+
+
+_TIMED_OUT = "timed out"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long an attempt may take, and how often one that took longer is made again, at once."""
+
+    timeout_s: float = 60.0
+    retries: int = 0
+
+
+PATIENT = Patience()
 
 
 class Client:
     """Sends each request over a connection of its own, so that no deploy breaks a kept-alive one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
         self._url = url.rstrip("/")
+        self._retries = patience.retries
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(total=patience.timeout_s),
         )
 
     async def __aenter__(self) -> Self:
@@ -45,14 +60,22 @@ class Client:
             raise WorkloadError(f"no healthy server at {self._url}: {exc}") from exc
 
     async def send(self, planned: Planned) -> Answer:
-        """Send one request and read its stream to the end."""
+        """Send one request, again after each time-out, and read its stream; its time is that of all attempts."""
+        departed = time.perf_counter()
+        attempts = 1
+        answer = await self._attempt(planned, departed)
+        while answer.reason == _TIMED_OUT and attempts <= self._retries:
+            attempts += 1
+            answer = await self._attempt(planned, departed)
+        return replace(answer, attempts=attempts)
+
+    async def _attempt(self, planned: Planned, departed: float) -> Answer:
         body = {
             "prompt": planned.prompt,
             "max_tokens": planned.max_tokens,
             "user": planned.tenant,
             "stream": True,
         }
-        departed = time.perf_counter()
         try:
             async with self._session.post(f"{self._url}/v1/completions", json=body) as response:
                 if response.status == _TOO_MANY:
@@ -60,7 +83,9 @@ class Client:
                 if response.status != 200:
                     return Answer(Outcome.FAILED, reason=f"status {response.status}")
                 return await _read(response, departed)
-        except (aiohttp.ClientError, TimeoutError) as exc:
+        except TimeoutError:
+            return Answer(Outcome.FAILED, reason=_TIMED_OUT)
+        except aiohttp.ClientError as exc:
             return Answer(Outcome.FAILED, reason=type(exc).__name__)
 
 

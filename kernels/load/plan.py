@@ -10,6 +10,7 @@ from itertools import accumulate
 from kernels.load.source import Source
 
 _RECENT = 64
+_PREFIXES = 8
 _TEXT = (
     "cache token batch queue latency request model prompt answer window kernel memory stream "
     "server engine weight layer head value key time rate load tail cause trace span metric "
@@ -26,6 +27,10 @@ class PlanConfig:
     tenants: int = 200
     repeat_share: float = 0.1
     """Share of requests that repeat a recent prompt with the same limit, so caches are hit."""
+    tenant: str | None = None
+    """The one tenant that sends everything, instead of the usual mix."""
+    prefix_tokens: int = 0
+    """Length of the beginning, one of a few, that every prompt has before what is its own."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ def plan(config: PlanConfig, source: Source) -> Iterator[Planned]:
     rng = random.Random(config.seed)  # noqa: S311 - a load pattern is no secret
     tenants = _Zipf(config.tenants)
     recent: deque[tuple[str, int]] = deque(maxlen=_RECENT)
+    prefixes = _prefixes(config)
     at_s = 0.0
     while True:
         draw = source.draw(rng)
@@ -52,9 +58,11 @@ def plan(config: PlanConfig, source: Source) -> Iterator[Planned]:
         if recent and rng.random() < config.repeat_share:
             prompt, max_tokens = rng.choice(recent)
         else:
-            prompt, max_tokens = _text(rng, draw.prompt_tokens), draw.output_tokens
+            beginning = rng.choice(prefixes) if prefixes else ""
+            prompt, max_tokens = beginning + _text(rng, draw.prompt_tokens), draw.output_tokens
             recent.append((prompt, max_tokens))
-        yield Planned(at_s, prompt, max_tokens, f"tenant-{tenants.draw(rng):04d}")
+        tenant = config.tenant or f"tenant-{tenants.draw(rng):04d}"
+        yield Planned(at_s, prompt, max_tokens, tenant)
 
 
 class _Zipf:
@@ -65,6 +73,14 @@ class _Zipf:
 
     def draw(self, rng: random.Random) -> int:
         return bisect_left(self._cumulative, rng.random() * self._cumulative[-1])
+
+
+def _prefixes(config: PlanConfig) -> list[str]:
+    """Write the beginnings, such as system prompts are; the same for every run."""
+    if not config.prefix_tokens:
+        return []
+    rng = random.Random("prefixes")  # noqa: S311 - a load pattern is no secret
+    return [_text(rng, config.prefix_tokens) for _ in range(_PREFIXES)]
 
 
 def _text(rng: random.Random, length: int) -> str:

@@ -13,10 +13,21 @@ from typing import Protocol, TextIO, cast
 
 from kernels.errors import WorkloadError
 from kernels.load.azure import CONVERSATION, TraceQuantiles
-from kernels.load.shape import OUTPUT, PROMPT, GapTable, LengthScale, inverse
+from kernels.load.shape import OUTPUT, PROMPT, GapTable, LengthScale, Target, inverse
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _FIT_POINTS = 1_000
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What prompts and answers are brought to."""
+
+    prompt: Target = PROMPT
+    output: Target = OUTPUT
+
+
+USUAL = Lengths()
 
 
 @dataclass(frozen=True)
@@ -41,12 +52,14 @@ class Source(Protocol):
 class TableSource:
     """Lengths from a trace's quantiles; gaps from the conversation trace, which is unscripted."""
 
-    def __init__(self, trace: TraceQuantiles) -> None:
+    def __init__(self, trace: TraceQuantiles, lengths: Lengths = USUAL) -> None:
         levels = [(step + 0.5) / _FIT_POINTS for step in range(_FIT_POINTS)]
         self._trace = trace
         self._gaps = GapTable(CONVERSATION.gaps)
-        self._prompt = LengthScale.fit([inverse(trace.input_tokens, p) for p in levels], PROMPT)
-        self._output = LengthScale.fit([inverse(trace.output_tokens, p) for p in levels], OUTPUT)
+        prompts = [inverse(trace.input_tokens, p) for p in levels]
+        outputs = [inverse(trace.output_tokens, p) for p in levels]
+        self._prompt = LengthScale.fit(prompts, lengths.prompt)
+        self._output = LengthScale.fit(outputs, lengths.output)
 
     def draw(self, rng: random.Random) -> Draw:
         """Draw each figure on its own by inverse transform."""
@@ -69,15 +82,17 @@ class TableSource:
 class FileSource:
     """Replays a trace file in order, from the start again when it ends."""
 
-    def __init__(self, name: str, rows: Sequence[tuple[float, float, float]]) -> None:
+    def __init__(
+        self, name: str, rows: Sequence[tuple[float, float, float]], lengths: Lengths = USUAL
+    ) -> None:
         gaps = [later[0] - earlier[0] for earlier, later in pairwise(rows)]
         mean = sum(gaps) / len(gaps)
         self._name = name
         self._rows = rows
         self._gaps = [1.0, *(gap / mean for gap in gaps)]
         self._cv = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
-        self._prompt = LengthScale.fit([row[1] for row in rows], PROMPT)
-        self._output = LengthScale.fit([row[2] for row in rows], OUTPUT)
+        self._prompt = LengthScale.fit([row[1] for row in rows], lengths.prompt)
+        self._output = LengthScale.fit([row[2] for row in rows], lengths.output)
         self._next = 0
 
     def draw(self, rng: random.Random) -> Draw:  # noqa: ARG002 - a replay leaves nothing to chance
@@ -97,7 +112,7 @@ class FileSource:
         }
 
 
-def read_trace(path: Path) -> FileSource:
+def read_trace(path: Path, lengths: Lengths = USUAL) -> FileSource:
     """Read a CSV (or .csv.gz) with the columns TIMESTAMP, ContextTokens, GeneratedTokens."""
     try:
         with _open(path) as file:
@@ -110,7 +125,7 @@ def read_trace(path: Path) -> FileSource:
         ) from exc
     if len(rows) < 2 or rows[0][0] == rows[-1][0]:
         raise WorkloadError(f"--trace {path} needs two requests at different times or more")
-    return FileSource(path.name, rows)
+    return FileSource(path.name, rows, lengths)
 
 
 def _open(path: Path) -> TextIO:

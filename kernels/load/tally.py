@@ -20,12 +20,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """One finished request; times count from its departure, in seconds."""
+    """One finished request; times count from its departure, in seconds, over all attempts."""
 
     outcome: Outcome
     first_token_s: float = 0.0
     total_s: float = 0.0
     reason: str = ""
+    attempts: int = 1
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Tally:
     sent: int = 0
     late: int = 0
     dropped: int = 0
+    retries: int = 0
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     reasons: dict[str, int] = field(default_factory=dict)
     _total_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -52,6 +54,7 @@ class Tally:
 
     def add(self, answer: Answer, at_s: float) -> None:
         """Count a finished request."""
+        self.retries += answer.attempts - 1
         if answer.outcome is Outcome.FAILED:
             self._fail(answer.reason)
             return
@@ -84,6 +87,7 @@ class Tally:
             **self.counts(),
             "late": self.late,
             "dropped": self.dropped,
+            "retries": self.retries,
             "reasons": self.reasons,
             "p50_s": quantile(total, 0.5),
             "p99_s": quantile(total, 0.99),
