@@ -1,14 +1,20 @@
 """Several real servers behind the balancer: `up --replicas`, with real processes, sockets and cgroups."""
 
+import asyncio
 import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from kernels.workload.model import ModelSpec, weights
+from kernels.workload.weights_file import save_weights
 from tests.support.live_workload import (
     Workload,
     eventually,
@@ -19,6 +25,7 @@ from tests.support.live_workload import (
     run,
     workload,
 )
+from tests.support.otlp_collector import collecting
 from tests.support.workload_process import SMALL
 
 pytestmark = [pytest.mark.privileged, needs_cgroups]
@@ -89,6 +96,38 @@ def test_a_deploy_goes_replica_by_replica_and_loses_no_request() -> None:
     assert same[:2] == same[2:]
     assert (end["rejected"], end["failed"]) == (0, 0), end
     assert end["ok"] == end["sent"] > 0
+
+
+def test_a_deploy_that_fails_half_way_goes_back(tmp_path: Path) -> None:
+    """The weights vanish after the first replica has read them: both serve the old release in the end."""
+    file, spec = tmp_path / "weights.npz", ModelSpec(layers=1, hidden=32, heads=2, context=512)
+    save_weights(file, spec, weights(replace(spec, seed=5)))
+    with workload("--replicas", "2", *SETTINGS) as running:
+        before = running.told()
+        first = before["replicas"][0]["pid"]
+        deploy = ("deploy", "--state", str(running.state), "--revision", "b" * 40)
+        with ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(run, *deploy, "--version", "2", "--set", f"weights={file}")
+            assert eventually(lambda: bool(running.told()["replicas"][0]["pid"] != first))
+            file.unlink()
+            assert reply.result().returncode == 2
+        after = running.told()
+        assert (after["revision"], after["settings"]) == (before["revision"], before["settings"])
+        assert after["replicas"][0]["pid"] != first
+        assert after["replicas"][1] == before["replicas"][1]
+        assert sum(asyncio.run(served_by(running.url, 4)).values()) == 4
+
+
+async def test_spans_name_the_replica() -> None:
+    """By `service.instance.id`, so that a bad one can be told from the others."""
+    async with collecting() as collector:
+        with workload("--replicas", "2", "--otlp", collector.url, *SETTINGS) as running:
+            names = {one["instance"] for one in running.told()["replicas"]}
+            seen: set[object] = set()
+            async with asyncio.timeout(60):
+                while seen != names:
+                    await served_by(running.url, 2)
+                    seen |= {collector.resource.get("service.instance.id")} - {None}
 
 
 def test_kill_9_of_up_leaves_no_replica_and_no_cgroup() -> None:
