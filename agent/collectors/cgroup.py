@@ -139,6 +139,8 @@ class CgroupCollector:
     def _named(self, attributes: Attributes, key: Key) -> tuple[str, Attributes] | None:
         """Return metric and attributes of a number, None for a disk that is left out."""
         metric, *names = _METRIC_OF[key[0]]
+        if not names:
+            return metric, attributes  # shared: half of all series have no other attributes
         values = list(key[1:])
         if DEVICE in names:
             values[0] = self._disk_name(values[0])
