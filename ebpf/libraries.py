@@ -3,7 +3,8 @@
 By name (libcudart.so.12), and where a runtime was linked statically: in executables, and in any shared object of a
 process that maps one by name. Files are opened through the process (/proc/PID/root, /proc/PID/exe), so that those of
 containers are found and a path is never looked up in our own mount namespace; what is opened must be what is mapped.
-A process may map its libraries late, so the search goes on, a bounded piece at a time.
+A process may map its libraries late, so the search goes on, a bounded piece at a time. A process is looked at again after as
+long as it has been known, and every minute in the end: it maps what it needs when it begins.
 """
 
 import os
@@ -21,6 +22,8 @@ _MAPPED = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) +(/.*)$", re.MULTILINE
 )
 _DELETED = b" (deleted)"
+_YOUNG_S = 1.0
+"""A process that has been known for less is looked at in every search."""
 _OWN_DESCRIPTORS = Path("/proc/self/fd")
 
 Place = tuple[int, int]
@@ -43,6 +46,8 @@ class Limits:
     """How far one search goes."""
 
     search_s: float = 0.05
+    again_s: float = 60.0
+    """The longest time between two looks at one process."""
     maps_bytes: int = 8 << 20
     files: int = 64
     """Carriers at a time; those beyond are counted and left alone."""
@@ -81,7 +86,20 @@ class Counts:
 class _Mapping:
     place: Place
     path: str
-    ways: tuple[Path, ...]
+    ways: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Looks:
+    """When a process was first looked at, and when last."""
+
+    first_s: float
+    last_s: float
+
+    def due(self, now_s: float, most_s: float) -> bool:
+        """Tell whether it is to be looked at again."""
+        known_s = self.last_s - self.first_s
+        return known_s < _YOUNG_S or now_s - self.last_s >= min(known_s, most_s)
 
 
 Visit = Callable[[Carrier, Path], None]
@@ -100,20 +118,32 @@ class LibraryFinder:
     carriers: dict[Place, Carrier] = field(default_factory=dict)
     _barren: set[Place] = field(default_factory=set)
     _used: dict[int, frozenset[Place]] = field(default_factory=dict)
-    _looked_s: dict[int, float] = field(default_factory=dict)
+    _looks: dict[int, _Looks] = field(default_factory=dict)
 
     def search(self, visit: Visit, within_s: float | None = None) -> list[Carrier]:
         """Look on for a while; return the carriers that no process uses any more, which are then forgotten."""
-        deadline_s = self.clock() + (self.limits.search_s if within_s is None else within_s)
+        began_s = self.clock()
+        deadline_s = began_s + (self.limits.search_s if within_s is None else within_s)
         alive = {int(entry.name) for entry in os.scandir(self.proc) if entry.name.isdigit()}
-        for pid in [pid for pid in self._looked_s if pid not in alive]:
-            del self._looked_s[pid]
+        for pid in [pid for pid in self._looks if pid not in alive]:
+            del self._looks[pid]
             self._used.pop(pid, None)
-        for pid in sorted(alive, key=lambda pid: self._looked_s.get(pid, float("-inf"))):
+        for pid in self._due(alive, began_s):
             if self.clock() >= deadline_s or not self._look(pid, visit, deadline_s):
                 break
-            self._looked_s[pid] = self.clock()
+            now_s = self.clock()
+            self._looks.setdefault(pid, _Looks(now_s, now_s)).last_s = now_s
         return self._forget_unused(alive)
+
+    def _due(self, alive: set[int], now_s: float) -> list[int]:
+        """Return the processes whose turn it is: those not looked at yet first, then who has waited longest."""
+        new = [pid for pid in alive if pid not in self._looks]
+        old = [
+            (looks.last_s, pid)
+            for pid, looks in self._looks.items()
+            if looks.due(now_s, self.limits.again_s)
+        ]
+        return [*new, *(pid for _, pid in sorted(old))]
 
     def _look(self, pid: int, visit: Visit, deadline_s: float) -> bool:
         """Examine what one process has mapped; False when there was no time to see all of it."""
@@ -131,9 +161,10 @@ class LibraryFinder:
 
     def _mappings(self, pid: int) -> Iterator[_Mapping]:
         """Yield the executable, and all files with code where one of them has a wanted name."""
-        folder = self.proc / str(pid)
+        folder = f"{self.proc}/{pid}"  # no Path: it would intern the name of every process
+        executable_link = f"{folder}/exe"
         try:
-            status = (folder / "exe").stat()  # of the very file: the link does not go by its path
+            status = os.stat(executable_link)  # noqa: PTH116  of the very file: the link does not go by its path
             maps = self._read_maps(folder)
         except (FileNotFoundError, ProcessLookupError):  # a kernel thread, or gone
             return
@@ -142,7 +173,7 @@ class LibraryFinder:
                 self.counts.unreadable += 1
             return
         executable = (status.st_dev, status.st_ino)
-        yield _Mapping(executable, _link(folder / "exe"), (folder / "exe",))
+        yield _Mapping(executable, _link(executable_link), (executable_link,))
         if not any(name.encode() in maps for name in self.wanted.libraries):
             return
         seen = {executable}
@@ -151,11 +182,11 @@ class LibraryFinder:
             if place not in seen:
                 seen.add(place)
                 name = os.fsdecode(path.removesuffix(_DELETED))
-                by_address = folder / "map_files" / f"{start.decode()}-{end.decode()}"
-                yield _Mapping(place, name, (folder / "root" / name.lstrip("/"), by_address))
+                by_address = f"{folder}/map_files/{start.decode()}-{end.decode()}"
+                yield _Mapping(place, name, (f"{folder}/root{name}", by_address))
 
-    def _read_maps(self, folder: Path) -> bytes:
-        with (folder / "maps").open("rb", buffering=0) as file:
+    def _read_maps(self, folder: str) -> bytes:
+        with open(f"{folder}/maps", "rb", buffering=0) as file:  # noqa: PTH123  no Path, as above
             pieces, size = [], 0
             while size < self.limits.maps_bytes and (piece := file.read(1 << 18)):
                 pieces.append(piece)
@@ -220,8 +251,8 @@ def _is_the_one(status: os.stat_result, place: Place) -> bool:
     return status.st_dev == device or os.major(status.st_dev) == 0
 
 
-def _link(path: Path) -> str:
+def _link(path: str) -> str:
     try:
-        return str(path.readlink()).removesuffix(_DELETED.decode())
+        return os.readlink(path).removesuffix(_DELETED.decode())  # noqa: PTH115  no Path, as above
     except OSError:
         return ""

@@ -93,6 +93,26 @@ def test_a_library_loaded_later_is_found_by_the_next_search(
         assert [carrier.path for carrier in visits.seen] == [str(library)]
 
 
+def test_old_processes_are_looked_at_less_and_less(
+    program: Path, library: Path, tmp_path: Path
+) -> None:
+    """What is loaded late is found after as long as the process had been known, and within a minute in the end."""
+    now_s = [0.0]
+    with Victim(program) as victim, only(victim.pid, tmp_path) as proc:
+        finder = LibraryFinder(WANTED, proc, clock=lambda: now_s[0])
+        visits = Visits(victim.pid)
+        for second in (0, 2, 4, 8, 400):
+            now_s[0] = float(second)
+            finder.search(visits.visit)
+        victim.load(library)
+        now_s[0] = 459.0
+        finder.search(visits.visit)
+        assert visits.seen == []
+        now_s[0] = 460.0
+        finder.search(visits.visit)
+        assert [carrier.path for carrier in visits.seen] == [str(library)]
+
+
 def test_functions_inside_of_an_executable_are_found(tmp_path: Path) -> None:
     """A statically linked runtime has no file of its own."""
     program = build_victim(tmp_path, FUNCTIONS)
