@@ -14,7 +14,7 @@ from kernels.errors import WorkloadError
 from kernels.supervisor.cgroups import Cgroup
 from kernels.supervisor.mounts import discover
 from kernels.supervisor.reaper import Reaper
-from kernels.supervisor.state import WorkloadState
+from kernels.supervisor.state import ReplicaState, WorkloadState
 
 
 class FaultKind(StrEnum):
@@ -31,12 +31,17 @@ class FaultError(WorkloadError):
 
 @dataclass(frozen=True)
 class FaultOptions:
-    """What the user chose; `intensity` is the factor by which the P99 should rise."""
+    """What the user chose; `intensity` is the factor by which the P99 should rise.
+
+    `replica` is the one server to hit, all of them without it; `gpus` the scenario file of the fake NVML.
+    """
 
     intensity: float
     seed: int
     variant: str | None = None
     url: str | None = None
+    replica: str | None = None
+    gpus: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -60,23 +65,52 @@ class FaultContext:
     @property
     def url(self) -> str:
         """Where the workload serves."""
-        return self.options.url or f"http://127.0.0.1:{self.workload.port}"
+        return self.options.url or f"http://{self.workload.host}:{self.workload.port}"
+
+    @property
+    def target(self) -> str:
+        """What the ground truth calls the victim: the replica that was chosen, else the service."""
+        return self.options.replica or self.workload.service
+
+    def servers(self) -> tuple[ReplicaState, ...]:
+        """List the servers to hit: the one that was chosen, or all."""
+        known = self.workload.replicas
+        chosen = tuple(one for one in known if self.options.replica in (None, one.instance))
+        if not chosen:
+            names = ", ".join(one.instance for one in known)
+            raise FaultError(f"no replica {self.options.replica!r}: choose one of {names}")
+        return chosen
+
+    def server_urls(self) -> tuple[str, ...]:
+        """Where each server to hit can be asked itself; behind a balancer that is on the loopback."""
+        if len(self.workload.replicas) < 2:
+            return (self.url,)
+        return tuple(f"http://127.0.0.1:{one.port}" for one in self.servers())
 
     def workload_cgroup(self) -> Cgroup:
-        """Name the cgroup that the server runs in."""
-        if self.workload.cgroup is None:
+        """Name the cgroup to hit: the chosen replica's, or the one of them all."""
+        path = self.servers()[0].cgroup if self.options.replica else self.workload.cgroup
+        if path is None:
             raise FaultError("the workload has no cgroup: start `tailcause-workload up` as root")
-        return Cgroup(discover(), self.workload.cgroup)
+        return Cgroup(discover(), path)
+
+
+class Held(Protocol):
+    """Something that keeps a fault in force while this process has it."""
+
+    def let_go(self) -> None:
+        """End that part of the fault; its own death would do the same."""
 
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault in force: what it hit, with which figures, and the processes that keep it up."""
+    """A fault in force: what it hit, with which figures, and the processes and holds that keep it up."""
 
     target: str
     parameters: dict[str, object]
     started_unix_s: float = field(default_factory=time.time)
     processes: tuple["subprocess.Popen[bytes]", ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 class Fault(Protocol):
@@ -97,6 +131,10 @@ class Fault(Protocol):
     @property
     def variants(self) -> Sequence[str]:
         """Names that `--variant` takes; one is drawn from the seed otherwise."""
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """Words that `up` must have been started with, such as `--network`."""
 
     def inject(self, context: FaultContext) -> Injection:
         """Put the fault in force; `FaultError` where that is impossible."""

@@ -30,6 +30,7 @@ class CpuQuotaFault:
     kind: FaultKind = FaultKind.FAULT
     description: str = "CFS quota on the server's cgroup, near its average use (needs root)"
     variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def inject(self, context: FaultContext) -> Injection:
         """Measure the server's CPU use, then set the quota."""

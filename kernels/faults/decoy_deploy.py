@@ -15,6 +15,7 @@ class DecoyDeploy:
     kind: FaultKind = FaultKind.DECOY
     description: str = "rolling deploy of a harmless revision, which stays"
     variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def inject(self, context: FaultContext) -> Injection:
         """Deploy, and wait until the new revision serves alone."""

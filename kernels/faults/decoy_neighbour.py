@@ -19,6 +19,7 @@ class DecoyNeighbour:
     kind: FaultKind = FaultKind.DECOY
     description: str = "busy neighbour on a core that the server does not use (needs root)"
     variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def inject(self, context: FaultContext) -> Injection:
         """Start it on the first core that is not the server's."""

@@ -18,6 +18,7 @@ class DecoyThrottled:
     kind: FaultKind = FaultKind.DECOY
     description: str = "throttled bystander in a sibling cgroup, 4 % of a core (needs root)"
     variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def inject(self, context: FaultContext) -> Injection:
         """Make the cgroup, set its quota, start the process in it."""

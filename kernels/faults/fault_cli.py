@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -29,12 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variant", metavar="NAME", help="this variant, not one by the seed")
     parser.add_argument("--truth", type=Path, metavar="FILE", help="write the ground truth here")
     parser.add_argument("--url", help="where the workload serves (its port on this machine)")
+    parser.add_argument("--replica", metavar="NAME", help="hit this replica alone, such as chat-1")
+    parser.add_argument(
+        "--gpus", type=Path, metavar="FILE", help="scenario of the fake NVML ($FAKENVML_SCENARIO)"
+    )
     finish_help(
         parser,
         [
             "fault --list",
             "fault cpu-quota --state /tmp/chat --intensity 3 --for 30s",
             "fault bad-deploy --state /tmp/chat --variant dropped-index --truth /tmp/truth.json",
+            "fault hang --state /tmp/chat --replica chat-1 --for 10s",
         ],
         "0 injected and undone, 1 it broke off or could not be undone, 2 cannot start",
     )
@@ -54,8 +60,16 @@ def run(args: argparse.Namespace) -> int:
     if args.variant and args.variant not in fault.variants:
         known = ", ".join(fault.variants) or "none"
         raise FaultError(f"{fault.name} has no variant {args.variant!r}; it has: {known}")
-    options = FaultOptions(args.intensity, args.seed, args.variant, args.url)
+    options = FaultOptions(
+        args.intensity, args.seed, args.variant, args.url, args.replica, args.gpus or _gpus()
+    )
     return run_fault(fault, RunConfig(args.state, options, args.duration, args.truth))
+
+
+def _gpus() -> Path | None:
+    """Return the scenario that the library itself would read."""
+    named = os.environ.get("FAKENVML_SCENARIO")
+    return Path(named) if named else None
 
 
 def _find(name: str | None) -> Fault:
@@ -70,7 +84,9 @@ def _list(*, as_json: bool) -> None:
     for fault in FAULTS:
         row = {"name": fault.name, "kind": str(fault.kind), "description": fault.description}
         if as_json:
-            line = json.dumps({**row, "variants": list(fault.variants)})
+            more = {"variants": list(fault.variants), "needs": list(fault.needs)}
+            line = json.dumps({**row, **more})
         else:
             line = f"{fault.name:<16} {fault.kind:<7} {fault.description}"
+            line += f" [up {' '.join(fault.needs)}]" if fault.needs else ""
         sys.stdout.write(line + "\n")

@@ -18,6 +18,7 @@ class NoisyNeighbour:
     kind: FaultKind = FaultKind.FAULT
     description: str = "busy processes of another cgroup on the server's cores (needs root)"
     variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def inject(self, context: FaultContext) -> Injection:
         """Start the neighbour."""

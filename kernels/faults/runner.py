@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels.errors import WorkloadError
 from kernels.faults.base import Fault, FaultContext, FaultOptions, Injection
 from kernels.faults.truth import truth_of, write_truth
 from kernels.supervisor.actions import StampTime
@@ -45,6 +46,7 @@ def run_fault(fault: Fault, config: RunConfig) -> int:
     workload = read_state(config.state_dir)
     reaper = Reaper.start()
     code = 0
+    injection: Injection | None = None
     try:
         context = FaultContext(
             config.state_dir, workload, config.options, reaper, lambda s: _pause(stop, s)
@@ -57,7 +59,8 @@ def run_fault(fault: Fault, config: RunConfig) -> int:
     except Stopped:
         log.info("told to end before the fault was in force fault=%s", fault.name)
     finally:
-        undone = reaper.undo()
+        undone = _let_go(injection)
+        undone = reaper.undo() and undone
     _emit({"event": "ended", "fault": fault.name, "ended_unix_s": time.time(), "undone": undone})
     return code if undone else FAILED
 
@@ -65,6 +68,18 @@ def run_fault(fault: Fault, config: RunConfig) -> int:
 def _pause(stop: threading.Event, seconds: float) -> None:
     if stop.wait(seconds):
         raise Stopped
+
+
+def _let_go(injection: Injection | None) -> bool:
+    """End what this process keeps in force itself; False when that is not confirmed."""
+    complete = True
+    for held in injection.held if injection else ():
+        try:
+            held.let_go()
+        except (WorkloadError, OSError) as exc:
+            complete = False
+            log.error("undo failed error=%r", str(exc))  # noqa: TRY400 - no trace
+    return complete
 
 
 def _announce(fault: Fault, injection: Injection, config: RunConfig) -> None:

@@ -13,8 +13,15 @@ from typing import Any
 import msgspec
 
 from kernels.errors import WorkloadError
+from kernels.fakenvml.healing import HealGpu, heal_gpu
 from kernels.supervisor.files import write_atomically, write_existing
-from kernels.supervisor.processes import end_exact
+from kernels.supervisor.namespaces import (
+    RemoveNetwork,
+    RunInNamespace,
+    remove_network,
+    run_in_namespace,
+)
+from kernels.supervisor.processes import end_exact, kill_exact
 
 _DEADLINE_S = 5.0
 _POLL_S = 0.02
@@ -52,6 +59,13 @@ class KillProcess(msgspec.Struct, frozen=True, tag="kill_process"):
     grace_s: float = 0.0
 
 
+class ContinueProcess(msgspec.Struct, frozen=True, tag="continue_process"):
+    """Let the process with this pid and start time go on after a SIGSTOP."""
+
+    pid: int
+    start_ticks: int
+
+
 class KillCgroup(msgspec.Struct, frozen=True, tag="kill_cgroup"):
     """Kill every process in and below these cgroup directories."""
 
@@ -74,7 +88,17 @@ class AskSupervisor(msgspec.Struct, frozen=True, tag="ask_supervisor"):
 
 
 Action = (
-    WriteFile | RemoveFile | StampTime | KillProcess | KillCgroup | RemoveCgroup | AskSupervisor
+    WriteFile
+    | RemoveFile
+    | StampTime
+    | KillProcess
+    | ContinueProcess
+    | KillCgroup
+    | RemoveCgroup
+    | RunInNamespace
+    | RemoveNetwork
+    | HealGpu
+    | AskSupervisor
 )
 
 
@@ -105,6 +129,10 @@ def _stamp_time(action: StampTime) -> None:
 
 def _kill_process(action: KillProcess) -> None:
     end_exact(action.pid, action.start_ticks, action.grace_s)
+
+
+def _continue_process(action: ContinueProcess) -> None:
+    kill_exact(action.pid, action.start_ticks, signal.SIGCONT)
 
 
 def _kill_cgroup(action: KillCgroup) -> None:
@@ -168,7 +196,11 @@ _PERFORM: dict[type[Any], Callable[[Any], None]] = {
     RemoveFile: _remove_file,
     StampTime: _stamp_time,
     KillProcess: _kill_process,
+    ContinueProcess: _continue_process,
     KillCgroup: _kill_cgroup,
     RemoveCgroup: _remove_cgroup,
+    RunInNamespace: run_in_namespace,
+    RemoveNetwork: remove_network,
+    HealGpu: heal_gpu,
     AskSupervisor: _ask_supervisor,
 }

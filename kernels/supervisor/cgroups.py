@@ -33,6 +33,14 @@ class CpuQuota:
 
 
 @dataclass(frozen=True)
+class Ruled:
+    """Where a controller rules a group, and by which interface."""
+
+    directory: Path
+    v2: bool
+
+
+@dataclass(frozen=True)
 class CpuStat:
     """CFS bandwidth counters since the group was made."""
 
@@ -99,6 +107,17 @@ class Cgroup:
         """List the processes that sit in this group itself, in any tree."""
         found = (pid for file in self.procs_files if file.exists() for pid in _read(file).split())
         return frozenset(map(int, found))
+
+    def ruled_by(self, v1_name: str, v2_name: str) -> Ruled:
+        """Find the directory in which a controller, by its names in v1 and v2, rules this group."""
+        if (v1 := self._hierarchies.v1.get(v1_name)) is not None:
+            return Ruled(v1 / self.path[1:], v2=False)
+        v2 = self._hierarchies.v2
+        if v2 is None or v2_name not in self._hierarchies.v2_controllers:
+            raise CgroupError(
+                f"no hierarchy here has the {v2_name} controller: enable it in the kernel"
+            )
+        return Ruled(v2 / self.path[1:], v2=True)
 
     def quota_writes(self, quota: CpuQuota) -> tuple[tuple[Path, str], ...]:
         """Give the file writes that put a quota in force, in order."""

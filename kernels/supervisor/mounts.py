@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-CONTROLLERS = ("cpu", "cpuacct", "memory")
-"""The controllers that the workload wants; `cpuacct` exists in v1 only."""
+CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "io")
+"""The controllers that the workload wants; `cpuacct` and `blkio` exist in v1 only, `io` in v2."""
 
 
 class Layout(StrEnum):

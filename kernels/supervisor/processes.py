@@ -21,13 +21,17 @@ def start_ticks(pid: int) -> int | None:
 
     Together with the pid it names one process for ever, so a reused pid is never hit.
     """
+    after_name = _after_name(pid)
+    return int(after_name[19]) if after_name and after_name[0] != b"Z" else None
+
+
+def _after_name(pid: int) -> list[bytes]:
+    """Read the fields of proc(5) stat after the name, the state first; none of a process that is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    after_name = stat[stat.rindex(b")") + 2 :].split()
-    state, ticks = after_name[0], int(after_name[19])
-    return None if state == b"Z" else ticks
+        return []
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 def kill_exact(pid: int, ticks: int, signum: int = signal.SIGKILL) -> bool:
@@ -45,6 +49,15 @@ def kill_exact(pid: int, ticks: int, signum: int = signal.SIGKILL) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def stop_exact(pid: int, ticks: int) -> bool:
+    """SIGSTOP, and wait until it stands still; False when it is gone."""
+    if not kill_exact(pid, ticks, signal.SIGSTOP):
+        return False
+    while (fields := _after_name(pid)) and fields[0] not in (b"T", b"t", b"Z"):
+        time.sleep(_POLL_S)
+    return start_ticks(pid) == ticks
 
 
 def end_exact(pid: int, ticks: int, grace_s: float) -> None:

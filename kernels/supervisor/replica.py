@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kernels.errors import WorkloadError
 from kernels.supervisor.processes import kill_exact, set_niceness, spawn, start_ticks
+from kernels.supervisor.state import hook_socket
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class ServeConfig:
     service: str
     model: str
     otlp: str | None = None
+    hooks: Path | None = None
+    """The folder of the sockets by which faults reach into the servers; none without it."""
 
     def command(self, release: Release, listen_fd: int, instance: str = "") -> list[str]:
         """Build the command line of one server process."""
@@ -50,6 +53,7 @@ class ServeConfig:
             "--instance": instance,
             "--model": self.model,
             "--otlp": self.otlp,
+            "--hook": str(hook_socket(self.hooks, instance)) if self.hooks else None,
             "--revision": release.revision,
             "--version": release.version,
         }

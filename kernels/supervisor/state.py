@@ -53,6 +53,7 @@ class WorkloadState(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaState, ...] = ()
     host: str = "127.0.0.1"
     network: NetworkState | None = None
+    restarts: bool = False
 
 
 def state_file(directory: Path) -> Path:
@@ -62,7 +63,16 @@ def state_file(directory: Path) -> Path:
 
 def control_socket(directory: Path) -> Path:
     """Name the socket on which the supervisor takes commands."""
-    path = directory.absolute() / "control.sock"
+    return _socket(directory, "control.sock")
+
+
+def hook_socket(directory: Path, instance: str) -> Path:
+    """Name the socket by which a fault reaches into a server, `up --hook`."""
+    return _socket(directory, f"{instance}.hook")
+
+
+def _socket(directory: Path, name: str) -> Path:
+    path = directory.absolute() / name
     if len(str(path).encode()) > _MAX_SOCKET_PATH:
         raise WorkloadError(f"{path} is too long for a socket: choose a shorter --state")
     return path

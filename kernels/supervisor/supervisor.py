@@ -21,13 +21,14 @@ from kernels.supervisor.places import Places, balancer_command
 from kernels.supervisor.reaper import Reaper
 from kernels.supervisor.replica import DEPLOY_DRAIN_S, Release, Replica, ServeConfig
 from kernels.supervisor.slot import Slot
-from kernels.supervisor.state import WorkloadState, control_socket, write_state
+from kernels.supervisor.state import NetworkState, WorkloadState, control_socket, write_state
 
 log = logging.getLogger(__name__)
 
 SERVER_DIED = 1
 _WARM_UP_S = 120.0
 _STOP_DRAIN_S = 3.0
+_RESTART_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class UpConfig:
     state: Path
     serve: ServeConfig
     release: Release
+    network: NetworkState | None = None
+    restarts: bool = False
+    """Whether a server that dies is started again, as a kubelet does; else its death ends the workload."""
 
 
 class Supervisor:
@@ -48,6 +52,7 @@ class Supervisor:
         self._reaper = reaper
         self._live: dict[Replica, int] = {}
         self._one_at_a_time = asyncio.Lock()
+        self._reviving: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -103,14 +108,31 @@ class Supervisor:
 
     def _exited(self, replica: Replica) -> None:
         self._reaper.forget(self._live.pop(replica))
-        if self._serves(replica) and not self._over.done():
-            status = replica.exited.result()
-            log.error("server died pid=%d status=%d", replica.pid, status)
-            self._end(SERVER_DIED)
-
-    def _serves(self, replica: Replica) -> bool:
         slots = (*self._places.replicas, self._places.front)
-        return any(replica is slot.active for slot in slots)
+        slot = next((slot for slot in slots if replica is slot.active), None)
+        if slot is None or self._over.done():
+            return
+        log.error("server died pid=%d status=%d", replica.pid, replica.exited.result())
+        if not self._config.restarts or slot is self._places.balancer:
+            self._end(SERVER_DIED)
+            return
+        task = asyncio.create_task(self._revive(slot, replica))
+        self._reviving.add(task)
+        task.add_done_callback(self._reviving.discard)
+
+    async def _revive(self, slot: Slot, dead: Replica) -> None:
+        """Start a server that has died again, as often as it takes; connections wait in its socket."""
+        async with self._one_at_a_time:
+            while slot.active is dead and not self._over.done():
+                replica = self._start(slot, dead.release)
+                try:
+                    if await self._wait_until_serving(replica):
+                        slot.active = replica
+                        self._tell(dead.release)
+                        log.info("restarted pid=%d instance=%s", replica.pid, slot.instance)
+                except WorkloadError as exc:
+                    log.warning("restart failed instance=%s error=%r", slot.instance, str(exc))
+                    await asyncio.sleep(_RESTART_PAUSE_S)
 
     async def _wait_until_serving(self, replica: Replica) -> bool:
         """Wait; False when the workload is told to end first."""
@@ -143,14 +165,23 @@ class Supervisor:
                 version=release.version,
                 settings=release.settings,
                 replicas=tuple(slot.state() for slot in self._places.replicas),
+                host=self._host,
+                network=self._config.network,
+                restarts=self._config.restarts,
             ),
         )
+
+    @property
+    def _host(self) -> str:
+        """The address by which clients on this machine reach the front."""
+        return self._config.network.server if self._config.network else "127.0.0.1"
 
     def _announce(self) -> None:
         front, cgroup = self._places.front, self._places.cgroup
         event = {
             "event": "ready",
             "pid": front.state().pid,
+            "host": self._host,
             "port": front.port,
             "cgroup": cgroup.path if cgroup else None,
         }

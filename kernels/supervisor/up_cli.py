@@ -20,10 +20,12 @@ from kernels.supervisor.arguments import (
     finish_help,
     start_logging,
 )
+from kernels.supervisor.namespaces import inside
+from kernels.supervisor.network import build
 from kernels.supervisor.places import Places, one, several
 from kernels.supervisor.reaper import Reaper
 from kernels.supervisor.replica import Release, ServeConfig
-from kernels.supervisor.state import control_socket, state_file
+from kernels.supervisor.state import NetworkState, control_socket, hook_socket, state_file
 from kernels.supervisor.supervisor import Supervisor, UpConfig
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicas", type=replica_count, default=1, metavar="N", help="servers behind a balancer"
     )
+    parser.add_argument(
+        "--network", action="store_true", help="a network of its own to its clients (needs root)"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="start a server that dies again (it ends `up`)"
+    )
+    parser.add_argument(
+        "--hook", action="store_true", help="let faults reach into the servers, by a private socket"
+    )
     add_settings(parser)
     finish_help(
         parser,
@@ -59,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "up --state /tmp/chat --service chat --port 8000",
             "up --state /tmp/chat --port 0 --otlp http://127.0.0.1:4318 --set max_running=8",
             "up --state /tmp/chat --port 8000 --replicas 3",
+            "up --state /tmp/chat --port 8000 --network --restart --hook",
         ],
         "0 told to end, 1 the server died, 2 cannot start",
     )
@@ -68,30 +80,48 @@ def run(args: argparse.Namespace) -> int:
     """Supervise until told to end; nothing is left behind."""
     start_logging()
     _pin(args.cpus)
-    config = UpConfig(
-        state=args.state.absolute(),
-        serve=ServeConfig(args.service, args.model, args.otlp),
-        release=Release(args.revision, args.version, dict(args.settings)),
-    )
-    control_socket(config.state)
-    with _lock(config.state) as lock_fd, ExitStack() as sockets:
-        public = sockets.enter_context(_listen(args.host, args.port))
+    state = args.state.absolute()
+    control_socket(state)
+    with _lock(state) as lock_fd, ExitStack() as sockets:
         reaper = Reaper.start(keep_fds=(lock_fd,))
         try:
-            for path in (state_file(config.state), control_socket(config.state)):
+            for path in (state_file(state), control_socket(state)):
                 path.unlink(missing_ok=True)
                 reaper.add(RemoveFile(str(path)))
-            cgroup = args.cgroup or f"/tailcause/{args.service}"
-            if args.replicas == 1:
-                places = one(args.service, public, cgroup, reaper)
-            else:
-                inner = [
-                    sockets.enter_context(_listen("127.0.0.1", 0)) for _ in range(args.replicas)
-                ]
-                places = several(args.service, (public, inner), cgroup, reaper)
-            return asyncio.run(_supervise(config, places, reaper))
+            network = build(reaper) if args.network else None
+            places = _places(args, network, sockets, reaper)
+            return asyncio.run(_supervise(_config(args, network), places, reaper))
         finally:
             reaper.undo()
+
+
+def _config(args: argparse.Namespace, network: NetworkState | None) -> UpConfig:
+    state = args.state.absolute()
+    hooks = state if args.hook else None
+    return UpConfig(
+        state=state,
+        serve=ServeConfig(args.service, args.model, args.otlp, hooks),
+        release=Release(args.revision, args.version, dict(args.settings)),
+        network=network,
+        restarts=args.restart,
+    )
+
+
+def _places(
+    args: argparse.Namespace, network: NetworkState | None, sockets: ExitStack, reaper: Reaper
+) -> Places:
+    """Open the sockets and make the cgroups; replicas hear their balancer on the machine's loopback."""
+    with inside(network.inside if network else None):
+        host = network.server if network else args.host
+        public = sockets.enter_context(_listen(host, args.port))
+    cgroup = args.cgroup or f"/tailcause/{args.service}"
+    names = [f"{args.service}-{number}" for number in range(args.replicas)]
+    for path in (hook_socket(args.state, name) for name in names if args.hook):
+        reaper.add(RemoveFile(str(path)))
+    if args.replicas == 1:
+        return one(args.service, public, cgroup, reaper)
+    inner = [sockets.enter_context(_listen("127.0.0.1", 0)) for _ in names]
+    return several(args.service, (public, inner), cgroup, reaper)
 
 
 def _pin(cpus: frozenset[int] | None) -> None:

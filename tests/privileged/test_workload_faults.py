@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.live_workload import (
-    Live,
     Workload,
     command,
     eventually,
+    fault,
     gone,
     group_directories,
     group_file,
@@ -22,6 +22,7 @@ from tests.support.live_workload import (
     load,
     needs_cgroups,
     quota_text,
+    stop_well,
     throttled_s,
     workload,
 )
@@ -36,19 +37,6 @@ def running() -> Iterator[Workload]:
     """Share one workload under a light load."""
     with workload() as up, load(up.url, rate=8):
         yield up
-
-
-def fault(running: Workload, name: str, *words: str) -> list[str]:
-    """Build the command line of a fault that lasts until it is stopped."""
-    return command("fault", name, "--state", str(running.state), "--for", "10m", *words)
-
-
-def stop_well(injected: Live) -> dict[str, object]:
-    """End a fault politely; its last line says that all is undone."""
-    assert injected.stop() == 0, injected.log.read_text()
-    last = injected.rest()[-1]
-    assert (last["event"], last["undone"]) == ("ended", True)
-    return last
 
 
 def test_cpu_quota_throttles_the_server_and_is_lifted(running: Workload, tmp_path: Path) -> None:

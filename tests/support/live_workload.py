@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-TREES = ("cpu", "cpu,cpuacct", "cpuacct", "memory", "unified")
+TREES = ("cpu", "cpu,cpuacct", "cpuacct", "memory", "blkio", "unified")
 BASE = Path("/sys/fs/cgroup")
 
 
@@ -134,7 +134,7 @@ class Workload:
     @property
     def url(self) -> str:
         """Where it serves."""
-        return f"http://127.0.0.1:{self.up.first['port']}"
+        return f"http://{self.up.first['host']}:{self.up.first['port']}"
 
     def told(self) -> dict[str, Any]:
         """Read its workload.json."""
@@ -170,3 +170,16 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def fault(running: Workload, name: str, *words: str) -> list[str]:
+    """Build the command line of a fault that lasts until it is stopped."""
+    return command("fault", name, "--state", str(running.state), "--for", "10m", *words)
+
+
+def stop_well(injected: Live) -> dict[str, Any]:
+    """End a fault politely; its last line says that all is undone."""
+    assert injected.stop() == 0, injected.log.read_text()
+    last = injected.rest()[-1]
+    assert (last["event"], last["undone"]) == ("ended", True)
+    return last

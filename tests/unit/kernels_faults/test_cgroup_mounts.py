@@ -33,7 +33,7 @@ def test_pure_v2_offers_what_its_root_lists(tmp_path: Path) -> None:
     found = discover(root)
 
     assert found.layout is Layout.V2
-    assert found.v2_controllers == frozenset({"cpu", "memory"})
+    assert found.v2_controllers == frozenset({"cpu", "io", "memory"})
 
 
 def test_v2_controllers_bound_to_v1_are_not_offered_twice(tmp_path: Path) -> None:

@@ -77,12 +77,12 @@ def test_v2_enables_controllers_from_the_top_down(v2: Cgroup) -> None:
 def test_enabled_controllers_are_left_alone(tmp_path: Path) -> None:
     """A group that systemd has set up is not written to."""
     root = machine(tmp_path, V2)
-    top = v2_group(root / "sys/fs/cgroup", enabled="cpu memory pids")
+    top = v2_group(root / "sys/fs/cgroup", enabled="cpu io memory pids")
     v2_group(top / "chat")
 
     Cgroup(discover(root), "/chat").create()
 
-    assert (top / "cgroup.subtree_control").read_text() == "cpu memory pids\n"
+    assert (top / "cgroup.subtree_control").read_text() == "cpu io memory pids\n"
 
 
 def test_hybrid_enters_every_tree(tmp_path: Path) -> None:
