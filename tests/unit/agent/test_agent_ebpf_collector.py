@@ -136,14 +136,14 @@ def test_names_are_in_the_catalogue() -> None:
 
 def test_busiest_are_those_that_grow() -> None:
     """A series that grows goes before one that is large and stands still."""
-    busiest = Busiest(1)
+    busiest: Busiest[str] = Busiest(1)
     assert busiest.pick({"old": 100.0}) == {"old"}
     assert busiest.pick({"old": 100.0, "new": 5.0}) == {"new"}
 
 
 def test_incumbent_stays_when_it_is_nearly_as_busy() -> None:
     """Series do not come and go with every small difference."""
-    busiest = Busiest(1)
+    busiest: Busiest[str] = Busiest(1)
     busiest.pick({"a": 10.0})
     assert busiest.pick({"a": 16.0, "b": 10.0}) == {"a"}
     assert busiest.overflow == 1
