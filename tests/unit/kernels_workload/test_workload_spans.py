@@ -239,14 +239,15 @@ async def test_log_lines_carry_the_span(tmp_path: Path) -> None:
 
 async def test_an_absent_collector_costs_one_line(tmp_path: Path) -> None:
     """Exports that fail are counted and reported once; requests are answered all the same."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        nobody = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    with serving(tmp_path, arguments=("--otlp", nobody)) as server:
-        for at in range(3):
-            assert await post(server, {**BODY, "prompt": f"prompt {at}"}) == 200
-            await asyncio.sleep(0.6)
-        assert await stop(server) == 0
-        warnings = [one for one in server.log_events() if one["level"] != "info"]
+    with socket.socket() as taken:  # bound and not listening: refused, and nobody else can take the port
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with serving(tmp_path, arguments=("--otlp", nobody)) as server:
+            for at in range(3):
+                assert await post(server, {**BODY, "prompt": f"prompt {at}"}) == 200
+                await asyncio.sleep(0.6)
+            assert await stop(server) == 0
+            warnings = [one for one in server.log_events() if one["level"] != "info"]
     assert [one["event"] for one in warnings] == ["span export fails, serving goes on"]
 
 
