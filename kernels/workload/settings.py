@@ -157,7 +157,10 @@ _READERS: Mapping[object, tuple[Callable[[str], object], str]] = {
     float: (float, "a number"),
     bool: (_on_off, "on or off"),
     str: (str, "text"),
-    PostgresUrl: (postgres_url, "postgresql://… without a password: put it into ~/.pgpass or PGPASSWORD"),
+    PostgresUrl: (
+        postgres_url,
+        "postgresql://… without a password: put it into ~/.pgpass or PGPASSWORD",
+    ),
     int | str: (cache_place, "a number or redis://… without a password: put it into REDISCLI_AUTH"),
     **{kind: (kind, " or ".join(kind)) for kind in (Batching, StepFirst, PrefillOrder)},
 }
@@ -168,7 +171,8 @@ def _value(name: str, text: str, kind: object) -> object:
     try:
         value = read(text)
     except (ValueError, KeyError) as error:
-        shown = f"{text.partition('://')[0]}://…" if "://" in text else text  # it may hold a password
+        # What follows the scheme may hold a password.
+        shown = f"{text.partition('://')[0]}://…" if "://" in text else text
         raise WorkloadError(f"--set {name}={shown}: want {wanted}") from error
     least = MINIMUM.get(name)
     if least is not None and isinstance(value, int | float) and not value >= least:
