@@ -239,7 +239,7 @@ async def test_log_lines_carry_the_span(tmp_path: Path) -> None:
 
 async def test_an_absent_collector_costs_one_line(tmp_path: Path) -> None:
     """Exports that fail are counted and reported once; requests are answered all the same."""
-    with socket.socket() as taken:  # bound and not listening: refused, and nobody else can take the port
+    with socket.socket() as taken:  # bound, never listening: refused, and nobody else can take it
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with serving(tmp_path, arguments=("--otlp", nobody)) as server:
