@@ -58,8 +58,8 @@ def start(context: FaultContext, purpose: str, companion: Companion) -> Injectio
 
 
 def cpus_of_workload(context: FaultContext) -> set[int]:
-    """Return the CPUs that the server may use."""
+    """Return the CPUs that the servers to hit may use."""
     try:
-        return os.sched_getaffinity(context.workload.server_pid)
+        return {cpu for one in context.servers() for cpu in os.sched_getaffinity(one.pid)}
     except ProcessLookupError as exc:
         raise FaultError("the workload's server is gone: start `tailcause-workload up`") from exc

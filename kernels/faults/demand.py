@@ -8,23 +8,26 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from kernels.faults.base import FaultContext, FaultError
 from kernels.supervisor.actions import KillProcess
 from kernels.supervisor.processes import spawn, start_ticks
 
 MEASURE_S = 3.0
+_PARTS = 6
 _LATENCY = "vllm:e2e_request_latency_seconds"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What the workload does: requests a second, cores that they take, mean seconds of each."""
+    """What the workload does: requests a second, cores that they take, seconds that one takes in quiet times."""
 
     rate: float
     cores: float
-    mean_s: float
+    usual_s: float
 
     @property
     def rate_per_core(self) -> float:
@@ -35,14 +38,25 @@ class Demand:
 def measure(context: FaultContext) -> Demand:
     """Measure over a few seconds; FaultError when nothing is asked."""
     pids = [server.pid for server in context.servers()]
-    started, before, used = time.monotonic(), _answered(context), _cpu_s(pids)
-    context.pause(MEASURE_S)
+    started, used = time.monotonic(), _cpu_s(pids)
+    seen = [_answered(context)]
+    for _ in range(_PARTS):
+        context.pause(MEASURE_S / _PARTS)
+        seen.append(_answered(context))
     elapsed_s = time.monotonic() - started
-    after = _answered(context)
-    count, cores = after[0] - before[0], (_cpu_s(pids) - used) / elapsed_s
+    count, cores = seen[-1][0] - seen[0][0], (_cpu_s(pids) - used) / elapsed_s
     if count <= 0 or cores <= 0:
         raise FaultError("the workload is idle: start `tailcause-workload load` first")
-    return Demand(count / elapsed_s, cores, (after[1] - before[1]) / count)
+    return Demand(count / elapsed_s, cores, _usual_s(seen))
+
+
+def _usual_s(seen: Sequence[tuple[float, float]]) -> float:
+    """Median of the mean latencies of some short stretches: one slow moment does not count."""
+    return median(
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for earlier, later in pairwise(seen)
+        if later[0] > earlier[0]
+    )
 
 
 def send_more(

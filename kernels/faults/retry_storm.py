@@ -6,8 +6,8 @@ from kernels.faults.base import FaultContext, FaultKind, Injection, interpolate
 from kernels.faults.demand import measure, send_more
 
 RETRIES = 5
-PATIENCE = 1.0
-"""Time-out as a multiple of the mean latency: in quiet times about half of these clients ask twice."""
+PATIENCE = 0.9
+"""Time-out as a multiple of the usual latency: already in quiet times about half of these clients ask twice."""
 
 EXTRA_CORES = ((1.5, 0.2), (3.0, 0.45), (6.0, 0.7))
 """(P99 factor, cores that the requests would take if none was sent twice), at 20 requests/s."""
@@ -30,7 +30,7 @@ class RetryStormFault:
         """Measure the latency that there is, then add clients who wait no longer than that."""
         now = measure(context)
         extra = now.rate_per_core * interpolate(EXTRA_CORES, context.options.intensity)
-        timeout_s = max(0.01, PATIENCE * now.mean_s)
+        timeout_s = max(0.01, PATIENCE * now.usual_s)
         words = ("--timeout", f"{timeout_s * 1000:.0f}ms", "--retries", str(RETRIES))
         process = send_more(context, self.name, extra, words)
         return Injection(

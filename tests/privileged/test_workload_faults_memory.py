@@ -108,13 +108,13 @@ def test_kill_9_of_the_injector_lifts_the_memory_limit(running: Workload) -> Non
 
 
 def test_the_kernel_kills_the_server_and_it_is_started_again(running: Workload) -> None:
-    """One kill by the kernel's count, another process serves, and the limit is gone."""
+    """By the kernel's count; then another process serves, and the limit is gone."""
     before, server = kills(running), running.told()["server_pid"]
 
     with live(fault(running, "oom-kill")) as injected:
         assert injected.first["parameters"]["killed_pid"] == server
         assert gone(server)
-        assert kills(running) == before + 1
+        assert kills(running) > before
         assert eventually(lambda: running.told()["server_pid"] != server)
         assert limit(running) in NO_LIMIT
         stop_well(injected)
@@ -130,14 +130,14 @@ for group in groups:
 buffer = mmap.mmap(-1, 1 << 20)
 at = os.open(path, os.O_RDONLY | os.O_DIRECT)
 started = time.monotonic()
-for _ in range(2):
+for _ in range(8):
     assert os.preadv(at, [buffer], 0) == 1 << 20
 print(time.monotonic() - started)
 """
 
 
 def read_in_group(running: Workload) -> float:
-    """Seconds that 2 MiB take when a process in the server's group reads them past the page cache."""
+    """Seconds that 8 MiB take when a process in the server's group reads them past the page cache."""
     adapter = next(default_cache_dir().glob("adapters-24x1024k/*.bin"))
     groups = [str(d / "cgroup.procs") for d in disk_groups(running)]
     done = subprocess.run(
@@ -161,7 +161,7 @@ def test_the_disk_gives_no_more_than_the_limit_until_it_is_lifted() -> None:
         with live(fault(direct, "slow-disk", "--intensity", "6")) as injected:
             allowed = injected.first["parameters"]["read_bytes_per_s"]
             slow_s = read_in_group(direct)
-            assert slow_s > 0.5 * (2 << 20) / allowed
+            assert slow_s > 0.5 * (8 << 20) / allowed
 
             injected.stop(signal.SIGKILL)
 
@@ -171,7 +171,7 @@ def test_the_disk_gives_no_more_than_the_limit_until_it_is_lifted() -> None:
             )
             if (Path("/sys/fs/cgroup/blkio")).is_dir():
                 assert eventually(lambda: group_file(direct.cgroup, *name).strip() == "")
-        assert read_in_group(direct) < slow_s
+        assert eventually(lambda: read_in_group(direct) < slow_s)
         refused = run("fault", "memory-limit", "--state", str(direct.state))
         assert refused.returncode == 2
         assert "adapters=64" in refused.stderr.splitlines()[-1]

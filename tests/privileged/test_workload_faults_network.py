@@ -57,15 +57,12 @@ def rules(running: Workload) -> str:
 
 
 def test_lost_packets_are_sent_again_until_the_rule_is_gone(running: Workload) -> None:
-    """The servers' kernel retransmits; in quiet times it does not."""
-    quiet = retransmitted(running)
-    for _ in range(10):
-        complete(running.url)
-    assert retransmitted(running) == quiet
+    """The servers' kernel retransmits, by its own count."""
+    before = retransmitted(running)
 
     with live(fault(running, "net-loss", "--intensity", "6")) as injected:
         assert injected.first["parameters"]["lost_share"] == 0.06
-        assert eventually(lambda: retransmitted(running) > quiet + 3)
+        assert eventually(lambda: retransmitted(running) > before + 15)
         stop_well(injected)
 
     assert rules(running) == ""
