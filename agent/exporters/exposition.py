@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from agent.exporters.families import TARGET_INFO, TOTAL, Family, FamilyType, families
 from agent.exporters.families import prometheus_name as prometheus_name  # noqa: PLC0414  re-exported
+from agent.exporters.label_texts import LabelTexts
+from agent.exporters.label_texts import text as label_text
 from agent.telemetry.model import Attributes, Exemplar, Sample
 
 CLASSIC_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,10 +46,16 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-def render(samples: Iterable[Sample], resource: Attributes, *, openmetrics: bool = False) -> bytes:
-    """Return the text of samples, with the resource as target_info."""
+def render(
+    samples: Iterable[Sample],
+    resource: Attributes,
+    *,
+    openmetrics: bool = False,
+    texts: LabelTexts | None = None,
+) -> bytes:
+    """Return the text of samples, with the resource as target_info; `texts` keeps labels from page to page."""
     lines: list[str] = []
-    for family in families(samples, resource):
+    for family in families(samples, resource, texts):
         lines += _openmetrics(family) if openmetrics else _classic(family)
     if openmetrics:
         lines.append("# EOF")
@@ -59,7 +67,7 @@ def _classic(family: Family) -> Iterator[str]:
     yield f"# HELP {family.name} {family.help.translate(_HELP_ESCAPES)}"
     yield f"# TYPE {family.name} {kind}"
     for row in family.rows:
-        yield f"{family.name}{row.suffix}{_labels(row.labels)} {_number(row.value)}"
+        yield f"{family.name}{row.suffix}{_braced(row.labels)} {_number(row.value)}"
 
 
 def _openmetrics(family: Family) -> Iterator[str]:
@@ -73,24 +81,17 @@ def _openmetrics(family: Family) -> Iterator[str]:
     if family.unit and name.endswith(f"_{family.unit}"):
         yield f"# UNIT {name} {family.unit}"
     for row in family.rows:
-        line = f"{family.name}{row.suffix}{_labels(row.labels)} {_number(row.value)}"
+        line = f"{family.name}{row.suffix}{_braced(row.labels)} {_number(row.value)}"
         yield line if row.exemplar is None else f"{line} # {_exemplar(row.exemplar)}"
 
 
 def _exemplar(exemplar: Exemplar) -> str:
-    labels = _labels({"span_id": exemplar.span_id, "trace_id": exemplar.trace_id})
-    return f"{labels} {_number(exemplar.value)} {exemplar.time_unix_ns / 1e9:.3f}"
+    labels = label_text({"span_id": exemplar.span_id, "trace_id": exemplar.trace_id})
+    return f"{_braced(labels)} {_number(exemplar.value)} {exemplar.time_unix_ns / 1e9:.3f}"
 
 
-def _labels(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = [f'{key}="{_escaped(labels[key])}"' for key in sorted(labels)]
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text if text.isalnum() else text.translate(_ESCAPES)
+def _braced(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
 
 
 def _number(value: float) -> str:

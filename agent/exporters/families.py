@@ -9,15 +9,18 @@ dashboards for another name (cAdvisor), it is exposed beside it with that export
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from agent.exporters.alias_attributes import AliasAttributes
+from agent.exporters.label_texts import Labels, LabelTexts
+from agent.exporters.label_texts import text as label_text
 from agent.telemetry.keys import CGROUP, CONTAINER_NAME, NAMESPACE, POD_NAME
-from agent.telemetry.metric import Kind, Metric
+from agent.telemetry.metric import Alias, Kind, Metric
 from agent.telemetry.model import (
     Attributes,
     AttributeValue,
@@ -55,14 +58,10 @@ class FamilyType(StrEnum):
     UNKNOWN = "unknown"
 
 
-Labels = dict[str, str]
+class Row(NamedTuple):
+    """One line: what stands between its braces, its value, what follows the family's name."""
 
-
-@dataclass(frozen=True)
-class Row:
-    """One line: what follows the family's name, labels, value."""
-
-    labels: Labels
+    labels: str
     value: float
     suffix: str = ""
     exemplar: Exemplar | None = None
@@ -99,57 +98,85 @@ def _sanitize(name: str) -> str:
     return re.sub(r"_{2,}", "_", re.sub(r"[^a-zA-Z0-9_]", "_", name)).strip("_")
 
 
-def families(samples: Iterable[Sample], resource: Attributes) -> Iterator[Family]:
+def families(
+    samples: Iterable[Sample], resource: Attributes, texts: LabelTexts | None = None
+) -> Iterator[Family]:
     """Yield the resource, then one family per metric and alias, in the order of the metrics' names."""
-    yield Family(TARGET_INFO, FamilyType.INFO, "The resource.", rows=[Row(_labels(resource), 1.0)])
+    about = Row(label_text(_labels(resource)), 1.0)
+    yield Family(TARGET_INFO, FamilyType.INFO, "The resource.", rows=[about])
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.metric, []).append(sample)
-    known = AliasAttributes((s for group in groups.values() for s in group), resource)
+    told = (sample for name in AliasAttributes.METRICS for sample in groups.get(name, ()))
+    page = _Page(AliasAttributes(told, resource), texts or LabelTexts())
     for name in sorted(groups):
-        yield from _families(BY_NAME[name], groups[name], known)
+        yield from page.families(BY_NAME[name], groups[name])
 
 
-def _families(entry: Metric, samples: list[Sample], known: AliasAttributes) -> Iterator[Family]:
-    name = prometheus_name(entry)
-    yield from _aliased(entry, samples, known)
-    if entry.alias == name:  # one family, which carries the labels of both
-        yield _family(name, entry, [(_labels(s.attributes) | _alias_labels(s), s) for s in samples])
-        return
-    yield _family(name, entry, [(_labels(s.attributes), s) for s in samples])
-    if entry.alias:
-        yield _family(entry.alias, entry, [(_alias_labels(s), s) for s in samples])
+class _Page:
+    """Makes the families of one page."""
+
+    def __init__(self, known: AliasAttributes, texts: LabelTexts) -> None:
+        self._known = known
+        self._texts = texts
+        self._own = texts.writer("own", _labels)
+        self._alias = texts.writer("alias", _alias_labels)
+        self._both = texts.writer("both", lambda one: {**_labels(one), **_alias_labels(one)})
+
+    def families(self, entry: Metric, samples: list[Sample]) -> Iterator[Family]:
+        """Yield the families of one metric."""
+        name = prometheus_name(entry)
+        yield from self._aliased(entry, samples)
+        if entry.alias == name:  # one family, which carries the labels of both
+            yield _family(name, entry, samples, self._both)
+            return
+        yield _family(name, entry, samples, self._own)
+        if entry.alias:
+            yield _family(entry.alias, entry, samples, self._alias)
+
+    def _aliased(self, entry: Metric, samples: list[Sample]) -> Iterator[Family]:
+        """Yield a family for each of the metric's further names that some series bear.
+
+        Series that differ only in what the name's labels leave out are one: the first.
+        """
+        for alias in entry.aliases:
+            if self._known.hides(alias):
+                continue
+            write = self._writer(alias)
+            values: dict[str, float] = {}
+            for sample in samples:
+                if _stands_for(alias, sample.attributes):
+                    values.setdefault(write(sample.attributes), sample.value * alias.factor)
+            if values:
+                family = _empty(alias.name, entry)
+                family.rows = [Row(labels, value) for labels, value in values.items()]
+                yield family
+
+    def _writer(self, alias: Alias) -> Callable[[Attributes], str]:
+        def labels(attributes: Attributes) -> Labels:
+            found = self._known.of(attributes)
+            return {label: _text(found[key]) for key, label in alias.labels if key in found}
+
+        write = self._texts.writer(alias.name, labels)
+        return lambda one: label_text(labels(one)) if self._known.may_change(one) else write(one)
 
 
-def _aliased(entry: Metric, samples: list[Sample], known: AliasAttributes) -> Iterator[Family]:
-    """Yield a family for each of the metric's further names that some series bear.
-
-    Series that differ only in what the name's labels leave out are one: the first.
-    """
-    for alias in entry.aliases:
-        values: dict[tuple[tuple[str, str], ...], float] = {}
-        for sample in samples if not known.hides(alias) else ():
-            if all(sample.attributes.get(key) == value for key, value in alias.where):
-                attributes = known.of(sample)
-                labels = tuple(
-                    (label, _text(attributes[key]))
-                    for key, label in alias.labels
-                    if key in attributes
-                )
-                values.setdefault(labels, sample.value * alias.factor)
-        if values:
-            family = _empty(alias.name, entry)
-            family.rows = [Row(dict(labels), value) for labels, value in values.items()]
-            yield family
+def _stands_for(alias: Alias, attributes: Attributes) -> bool:
+    for key, value in alias.where:  # noqa: SIM110  a generator takes three times as long, for every series
+        if attributes.get(key) != value:
+            return False
+    return True
 
 
-def _family(name: str, entry: Metric, rows: list[tuple[Labels, Sample]]) -> Family:
+def _family(
+    name: str, entry: Metric, samples: list[Sample], write: Callable[[Attributes], str]
+) -> Family:
     family = _empty(name, entry)
-    for labels, sample in rows:
-        if entry.kind is Kind.HISTOGRAM:
-            family.rows += _histogram(labels, sample)
-        else:
-            family.rows.append(Row(labels, sample.value))
+    if entry.kind is Kind.HISTOGRAM:
+        for sample in samples:
+            family.rows += _histogram(write(sample.attributes), sample)
+    else:
+        family.rows = [Row(write(sample.attributes), sample.value) for sample in samples]
     return family
 
 
@@ -162,17 +189,22 @@ def _empty(name: str, entry: Metric) -> Family:
     return Family(name, kind, entry.description, _unit(entry))
 
 
-def _histogram(labels: Labels, sample: Sample) -> Iterator[Row]:
+def _histogram(labels: str, sample: Sample) -> Iterator[Row]:
     known = sample.explicit or sample.buckets
     if known is None:
         return
     bounds = [*_below(known), (math.inf, sample.value)]
     exemplars = _by_bound(known, [bound for bound, _ in bounds])
+    before = f"{labels}," if labels else ""
     for bound, count in bounds:
-        le = "+Inf" if bound == math.inf else repr(bound)
-        yield Row({**labels, "le": le}, count, "_bucket", exemplars.get(bound))
+        yield Row(f'{before}le="{_le(bound)}"', count, "_bucket", exemplars.get(bound))
     yield Row(labels, sample.value, "_count")
     yield Row(labels, known.sum, "_sum")
+
+
+@lru_cache(maxsize=1024)
+def _le(bound: float) -> str:
+    return "+Inf" if bound == math.inf else repr(bound)
 
 
 def _below(buckets: Buckets | ExplicitBuckets) -> Iterator[tuple[float, float]]:
@@ -180,9 +212,10 @@ def _below(buckets: Buckets | ExplicitBuckets) -> Iterator[tuple[float, float]]:
     if isinstance(buckets, ExplicitBuckets):
         yield from zip(buckets.bounds, accumulate(buckets.counts), strict=False)
         return
+    below = list(accumulate(buckets.counts, initial=buckets.below))
     for exponent in _BOUND_EXPONENTS:
-        whole = max(exponent - buckets.first, 0)
-        yield 2.0**exponent, buckets.below + sum(buckets.counts[:whole])
+        whole = min(max(exponent - buckets.first, 0), len(buckets.counts))
+        yield 2.0**exponent, below[whole]
 
 
 def _by_bound(buckets: Buckets | ExplicitBuckets, bounds: list[float]) -> dict[float, Exemplar]:
@@ -195,11 +228,9 @@ def _by_bound(buckets: Buckets | ExplicitBuckets, bounds: list[float]) -> dict[f
     return found
 
 
-def _alias_labels(sample: Sample) -> Labels:
+def _alias_labels(attributes: Attributes) -> Labels:
     return {
-        label: _text(sample.attributes[key])
-        for key, label in _ALIAS_LABEL.items()
-        if key in sample.attributes
+        label: _text(attributes[key]) for key, label in _ALIAS_LABEL.items() if key in attributes
     }
 
 

@@ -6,16 +6,20 @@ from aiohttp import web
 
 from agent.exporters import exposition
 from agent.exporters.base import ExporterContext
+from agent.exporters.label_texts import LabelTexts
 from agent.listen import Listener
+from agent.telemetry.model import Sample
 
 PORT = "metrics_port"
 
 
 class PrometheusExporter:
-    """Renders the board at each scrape."""
+    """Renders the board at each scrape, beside the event loop, one page at a time."""
 
     def __init__(self, context: ExporterContext) -> None:
         self._context = context
+        self._texts = LabelTexts()
+        self._rendering = asyncio.Lock()
         app = web.Application()
         app.router.add_get("/metrics", self._scrape)
         context.health.register(app)
@@ -32,8 +36,15 @@ class PrometheusExporter:
 
     async def _scrape(self, request: web.Request) -> web.Response:
         openmetrics = exposition.wants_openmetrics(request.headers.get("Accept", ""))
-        body = exposition.render(
-            self._context.board.snapshot(), self._context.resource, openmetrics=openmetrics
-        )
+        async with self._rendering:
+            body = await asyncio.to_thread(
+                self._render, self._context.board.snapshot(), openmetrics=openmetrics
+            )
         kind = exposition.OPENMETRICS_TYPE if openmetrics else exposition.CLASSIC_TYPE
         return web.Response(body=body, headers={"Content-Type": kind, "Vary": "Accept"})
+
+    def _render(self, samples: list[Sample], *, openmetrics: bool) -> bytes:
+        self._texts.turn()
+        return exposition.render(
+            samples, self._context.resource, openmetrics=openmetrics, texts=self._texts
+        )
