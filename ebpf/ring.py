@@ -17,8 +17,9 @@ counts half, that of a thread which never works counts nothing. Time in poll is 
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from ebpf.history import KEPT_NS, WAITS_BYTES, History
@@ -38,6 +39,9 @@ WORK = (
 )
 BLOCKED = (Wait.LOCK, Wait.SLEEP, Wait.NETWORK)
 BLOCKED_WEIGHT = 0.5
+
+_WAITS = tuple(Wait)
+_of_work, _of_blocked = itemgetter(*WORK), itemgetter(*BLOCKED)
 
 _HEAD_BYTES = 32  # tgid to asleep: unchanged while the thread goes on with the same thing
 _IDENTITY_BYTES = 16  # tgid, tid, start time
@@ -125,7 +129,7 @@ class _Thread:
             return 0.0
         if history.seen_ns >= self.usual_ns + _USUAL_NS:
             waits, _ = history.between(history.start_ns, history.seen_ns)
-            self.usual, self.usual_ns = sum(waits[wait] for wait in WORK), history.seen_ns
+            self.usual, self.usual_ns = sum(_of_work(waits)), history.seen_ns
         return self.usual
 
 
@@ -189,9 +193,9 @@ class Ring:
             for t in self._by_identity.values()
             if t.pid in pids and _overlaps(t, start_ns, end_ns)
         ]
-        chosen = _critical(threads, start_ns, end_ns)
-        if chosen is None:
+        if not threads:
             return None
+        chosen = _critical(threads, start_ns, end_ns)
         waits_us, covered_ns = chosen.history.between(start_ns, end_ns)
         return ProcessWaits(
             pid=chosen.pid,
@@ -199,7 +203,7 @@ class Ring:
             comm=chosen.comm.rstrip(b"\0").decode(errors="replace"),
             wall_s=end_monotonic_s - start_monotonic_s,
             covered_s=covered_ns / 1e9,
-            waits_s={Wait(wait): us / 1e6 for wait, us in enumerate(waits_us) if us > 0},
+            waits_s={wait: us / 1e6 for wait, us in zip(_WAITS, waits_us, strict=True) if us > 0},
             threads=len(threads),
         )
 
@@ -268,16 +272,16 @@ class Ring:
         self._by_head.pop(thread.head, None)
 
 
-def _critical(threads: Iterable[_Thread], start_ns: int, end_ns: int) -> _Thread | None:
+def _critical(threads: Sequence[_Thread], start_ns: int, end_ns: int) -> _Thread:
     """Return the thread that speaks for an interval; of equals the oldest."""
+    if len(threads) == 1:
+        return threads[0]
     scored = [(t, *_score_parts(t.history, start_ns, end_ns), t.usual_work()) for t in threads]
-    most = max((usual for *_, usual in scored), default=0.0) or 1.0
+    most = max(usual for *_, usual in scored) or 1.0
     best = max(
-        scored,
-        key=lambda one: (one[1] + BLOCKED_WEIGHT * one[2] * one[3] / most, -one[0].tid),
-        default=None,
+        scored, key=lambda one: (one[1] + BLOCKED_WEIGHT * one[2] * one[3] / most, -one[0].tid)
     )
-    return best[0] if best else None
+    return best[0]
 
 
 def _score_parts(history: History, start_ns: int, end_ns: int) -> tuple[float, float]:
@@ -286,7 +290,7 @@ def _score_parts(history: History, start_ns: int, end_ns: int) -> tuple[float, f
         known_ns = min(end_ns, history.seen_ns) - start_ns
         return 0.0, known_ns / 1e3 if history.current in BLOCKED else 0.0
     waits, _ = history.between(start_ns, end_ns)
-    return sum(waits[wait] for wait in WORK), sum(waits[wait] for wait in BLOCKED)
+    return sum(_of_work(waits)), sum(_of_blocked(waits))
 
 
 def _overlaps(thread: _Thread, start_ns: int, end_ns: int) -> bool:

@@ -20,7 +20,7 @@ class Counted:
 def test_same_attributes_are_written_once() -> None:
     """Over pages, for as long as they are on each; then they are forgotten."""
     texts, labels = LabelTexts(), Counted()
-    attributes = {"b": 2, "a": 'x"y'}
+    attributes: Attributes = {"b": 2, "a": 'x"y'}
     for _ in range(3):
         texts.turn()
         assert texts.writer("own", labels)(attributes) == 'a="x\\"y",b="2"'
@@ -34,7 +34,7 @@ def test_same_attributes_are_written_once() -> None:
 def test_names_do_not_share_their_texts() -> None:
     """Two functions make two texts of the same attributes."""
     texts = LabelTexts()
-    attributes = {"a": 1}
+    attributes: Attributes = {"a": 1}
     texts.writer("own", Counted())(attributes)
     assert texts.writer("other", lambda _: {"z": "9"})(attributes) == 'z="9"'
 
