@@ -171,7 +171,7 @@ def test_waiting_for_another_thread(
 ) -> None:
     """A thread that waits for a peer's byte, a readable descriptor or a lock is said to."""
     span = agreed(ledger, subject, wait, task, seconds=0.07)
-    assert span.waits_s[wait] > 0.06
+    assert span.waits_s[wait] > loosely(0.06, 0.04)
 
 
 @pytest.mark.parametrize(
