@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.js_packages import why_missing
 from tests.support.store_programs import POSTGRES, REDIS
 
 
@@ -22,8 +23,8 @@ def facts() -> frozenset[str]:
     }
     if _kernel() < _DELAYED_DEQUEUE:
         said.add("kernel<6.12")
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        said.add("no-node")
+    if why_missing():  # as it is once the tests have tried
+        said.add("no-js-sdk")
     if shutil.which("systemd-analyze") is None:
         said.add("no-systemd")
     if importlib.util.find_spec("torch") is None:

@@ -1,9 +1,7 @@
 """The OpenTelemetry SDKs for Python and JavaScript send to a running agent, over each protocol."""
 
 import asyncio
-import hashlib
 import os
-import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,11 +16,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from agent.telemetry.model import Span, SpanStatus
+from tests.support import js_packages
 from tests.support.running_agent import Agent, Backend, agent, backend
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 COUNT = 25
-JS = Path(__file__).parents[2] / "support" / "js_sdk"
 
 
 def send_with_python(exporter: SpanExporter) -> None:
@@ -70,19 +68,10 @@ async def test_python(protocol: str, until: Until) -> None:
 
 
 def js_modules() -> Path:
-    """Return the folder of the SDK's packages, installed once per version of package.json."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed")
-    wanted = (JS / "package.json").read_bytes()
-    cache = Path(os.environ.get("TAILCAUSE_CACHE", Path.home() / ".cache" / "tailcause"))
-    folder = cache / f"js-sdk-{hashlib.sha256(wanted).hexdigest()[:12]}"
-    if not (folder / "done").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_bytes(wanted)
-        command = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=200)
-        (folder / "done").touch()
-    return folder / "node_modules"
+    """Return the folder of the SDK's packages."""
+    if reason := js_packages.why_not():
+        pytest.skip(reason)
+    return js_packages.folder() / "node_modules"
 
 
 @pytest.mark.slow
@@ -101,7 +90,7 @@ async def test_javascript(protocol: str, until: Until) -> None:
 def run_js(modules: Path, protocol: str, url: str) -> None:
     """Run the sender; it fails when the agent refuses."""
     done = subprocess.run(
-        ("node", str(JS / "send.cjs"), protocol, url, str(COUNT)),
+        ("node", str(js_packages.JS / "send.cjs"), protocol, url, str(COUNT)),
         env={**os.environ, "NODE_PATH": str(modules)},
         capture_output=True,
         text=True,
