@@ -6,7 +6,7 @@ SETUP := bash deploy/setup.sh
 ARGS ?=
 C_FILES = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: help demo test acceptance test-kernels bench-ebpf lint format clean
+.PHONY: help demo test acceptance test-kernels bench-agent bench-ebpf lint format clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ test-kernels: ## boot Debian's stock kernel under emulation and run the probes' 
 bench-ebpf: ## cost of the probes beside runqlat and biolatency (ARGS=--quick for a minute's worth)
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python -m tests.bench.bench_ebpf $(ARGS)
+
+bench-agent: ## cost of the agent on a full node beside the node exporter, half an hour (ARGS=--quick for ten minutes)
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/python -m tests.bench.bench_agent $(ARGS)
 
 lint: ## ruff, mypy --strict, import-linter, clang-format
 	@$(SETUP) agent,detector,workload,dev
