@@ -111,6 +111,10 @@ class CgroupCollector:
         samples.extend(self._losses(self._tree))
         return samples
 
+    def close(self) -> None:
+        """Close the files; a later collection opens them again."""
+        self._tree = None
+
     def _open(self) -> CgroupTree:
         try:
             self._hierarchies = discover(self._context.paths)

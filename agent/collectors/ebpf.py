@@ -46,7 +46,8 @@ class EbpfCollector:
     def __init__(self, context: CollectorContext) -> None:
         self._context = context
         self._probes = context.probes or Probes(ProbeSettings(), paths=context.paths)
-        if context.probes is None:
+        self._own = context.probes is None
+        if self._own:
             weakref.finalize(self, self._probes.off, "stopped")
         self._busiest: dict[str, Busiest[Key]] = {}
         self._unknown: Counter[str] = Counter()
@@ -65,6 +66,11 @@ class EbpfCollector:
             state = _SIGNAL_STATE.get(first.state, SignalState.NOT_SUPPORTED)
             raise NoData(first.reason or "no probe counted anything yet", state, remedy=_REMEDY)
         return [*samples, *self._losses()]
+
+    def close(self) -> None:
+        """Detach the probes that this collector made itself."""
+        if self._own:
+            self._probes.off("stopped")
 
     def _start(self) -> None:
         """Attach the probes unless they are; raises `NoData` where there can be none."""

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class KernelFiles:
         # The other half is for sockets and probes.
         self._max_open = max_open if unlimited else min(max_open, allowed // 2)
         self._open_files: dict[str, _Open] = {}
+        weakref.finalize(self, _close_all, self._open_files)
 
     def __len__(self) -> int:
         return len(self._open_files)
@@ -99,8 +101,12 @@ class KernelFiles:
 
     def close(self) -> None:
         """Close every descriptor."""
-        while self._open_files:
-            os.close(self._open_files.popitem()[1].descriptor)
+        _close_all(self._open_files)
+
+
+def _close_all(files: dict[str, _Open]) -> None:
+    while files:
+        os.close(files.popitem()[1].descriptor)
 
 
 def raise_descriptor_limit(wanted: int = 16_384) -> None:

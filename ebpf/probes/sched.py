@@ -46,6 +46,7 @@ class Sched:
 
     def attach(self, kernel: Kernel) -> None:
         """Load and attach to sched_switch."""
+        self._begin()
         self._programs = _programs_for(kernel.release)
         opened = kernel.open(self.name)
         try:
@@ -60,9 +61,6 @@ class Sched:
         except BaseException:
             opened.close()
             raise
-        self._delays_before.clear()
-        self._pairs_before.clear()
-        self._begin()
         self._object, self._kernel = opened, kernel
 
     def read(self) -> Readings:

@@ -127,6 +127,7 @@ async def test_watched_state_is_told(entry: Entry, layout: str, tmp_path: Path) 
     state = SignalState(str(own["tailcause.signal.state"].attributes["tailcause.signal.state"]))
     assert bool(samples) == (state is SignalState.OK)
     assert own["tailcause.signal.collect.duration"].value >= 0
+    await watch.close()
 
 
 @every_collector
