@@ -12,6 +12,8 @@ from kernels.faults.runner import RunConfig, run_fault
 from kernels.supervisor.arguments import duration_s, finish_help, start_logging
 
 MIN_INTENSITY = 1.0
+_REQUIRES = {"root": "(needs root)", "gpus": "(fake NVML)"}
+"""What a fault needs besides a workload that was started for it, and how its description says so."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +86,9 @@ def _list(*, as_json: bool) -> None:
     for fault in FAULTS:
         row = {"name": fault.name, "kind": str(fault.kind), "description": fault.description}
         if as_json:
+            requires = [name for name, words in _REQUIRES.items() if words in fault.description]
             more = {"variants": list(fault.variants), "needs": list(fault.needs)}
-            line = json.dumps({**row, **more})
+            line = json.dumps({**row, **more, "requires": requires})
         else:
             line = f"{fault.name:<16} {fault.kind:<7} {fault.description}"
             line += f" [up {' '.join(fault.needs)}]" if fault.needs else ""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from detector.cli.demo import faults, gpus, listing, preflight
 from detector.cli.demo import plan as plans
-from detector.cli.demo import preflight
 from detector.cli.demo.errors import DemoError
 from detector.cli.demo.options import Options, say
-from detector.cli.demo.plan import Fault, Plan
+from detector.cli.demo.plan import Plan
 from detector.errors import CannotStartError, DetectorError
 
 _SEEDS = 1_000_000
@@ -24,6 +24,7 @@ examples:
   tailcause demo --fault bad-deploy       a revision that is truly slower (works without root)
   tailcause demo --fault surge --seed 7   more traffic is demand, not a fault
   tailcause demo --fault none             nothing happens and nothing must be raised
+  tailcause demo --list                   every fault, what must be made of it, what it needs
   tailcause demo --keep                   leave everything up to look at, until Ctrl-C
   tailcause demo --dry-run                show what would be started
 
@@ -36,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    parser.add_argument("--fault", choices=[f.value for f in Fault], default=Fault.CPU_QUOTA.value,
-                        help="what to inject (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--fault", metavar="NAME", default=plans.DEFAULT,
+                        help="what to inject, one of --list (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="list the faults and leave")
     parser.add_argument(
         "--seed", type=int, help="names, onset and strength are drawn from it (default: random)"
     )
@@ -53,12 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the demo; return its exit code."""
     options = Options(
-        fault=Fault(args.fault),
+        fault=args.fault,
         seed=secrets.randbelow(_SEEDS) if args.seed is None else args.seed,
         rate=args.rate, keep=args.keep, as_json=args.json, dry_run=args.dry_run, run_dir=args.run_dir,
     )  # fmt: skip
     try:
-        return _dispatch(options)
+        return _list(as_json=args.json) if args.list else _dispatch(options)
     except CannotStartError as exc:
         return _fail(options, str(exc), 2)
     except DemoError as exc:
@@ -77,22 +79,30 @@ def _dispatch(options: Options) -> int:
             f"--rate {options.rate:g} is outside {_RATES[0]:g} to {_RATES[1]:g}: "
             "fewer requests a second say too little about a P99"
         )
-    plan = plans.draw(options.fault, options.seed, options.rate)
     preflight.check_packages()
+    fault = faults.find(options.fault, faults.ask())
+    plan = plans.draw(fault, options.seed, options.rate)
     no_cgroups = preflight.no_cgroups_because()
-    no_probes = preflight.no_probes_because() if options.fault in plans.NEEDS_PROBES else None
-    preflight.check_fault(options.fault, no_cgroups, no_probes)
+    no_probes = preflight.no_probes_because() if fault.name in plans.NEEDS_PROBES else None
+    preflight.check_fault(fault, no_cgroups, no_probes)
     if options.dry_run:
         return _show_plan(options, plan)
     if no_cgroups:
         say(
             f"no cgroup for the workload, so no CPU limit or throttling to see, no bystander: {no_cgroups}"
         )
+    library = gpus.library() if fault.needs_gpus else None
     if busy := preflight.look_at_cpus():
         say(busy)
     from detector.cli.demo import session  # noqa: PLC0415 - needs the packages just looked for
 
-    return asyncio.run(session.hold(options, plan))
+    return asyncio.run(session.hold(options, plan, library))
+
+
+def _list(*, as_json: bool) -> int:
+    known = faults.ask()
+    sys.stdout.write(listing.as_json(known) if as_json else listing.as_text(known))
+    return 0
 
 
 def _show_plan(options: Options, plan: Plan) -> int:

@@ -4,14 +4,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from detector.cli.demo import parts
+from detector.cli.demo import gpus, parts
 from detector.cli.demo.counter import ThrottledCounter, cpu_mount, throttled_reader
 from detector.cli.demo.guard import cancel, guarded
 from detector.cli.demo.observe import IncidentLine, Observed, Observer
 from detector.cli.demo.parts import Layout
-from detector.cli.demo.plan import NEEDS_CGROUP, Fault, without_cgroups
+from detector.cli.demo.plan import without_cgroups
 from detector.cli.demo.processes import Fleet
 from detector.cli.demo.view import Phase, View
 from detector.errors import CannotStartError
@@ -72,6 +72,7 @@ class Conductor:
         """Start all parts side by side, and the load when they are up."""
         service = self.layout.plan.service
         self.view.phase(Phase.START, f"starting the detector, the agent and the workload {service}")
+        await self._provide()
         started = [
             await self.fleet.start(spec(self.layout))
             for spec in (parts.detector, parts.agent, parts.workload)
@@ -79,8 +80,19 @@ class Conductor:
         self._record()
         *_, workload = await asyncio.gather(*(part.event("ready", START_S) for part in started))
         self._enter(workload.get("cgroup"))
+        self.layout = replace(self.layout, workload_host=workload["host"])
         await self.fleet.start(parts.load(self.layout, self.observer.seen.take_load))
         self._record()
+
+    async def _provide(self) -> None:
+        """Start the stores that the workload shall use, and stage the GPUs that the agent shall see."""
+        schemes = self.layout.plan.fault.stores
+        stores = [await self.fleet.start(parts.store(scheme)) for scheme in schemes]
+        serving = await asyncio.gather(*(store.event("ready", START_S) for store in stores))
+        urls = [str(event["url"]) for event in serving]
+        self.layout = replace(self.layout, stores=dict(zip(schemes, urls, strict=True)))
+        if self.layout.gpu_library:
+            await asyncio.to_thread(gpus.stage, self.layout.gpus)
 
     def _enter(self, cgroup: str | None) -> None:
         """Begin to count by ourselves in the workload's cgroup, where it has one."""
@@ -89,7 +101,7 @@ class Conductor:
         if cgroup and mount:
             self.counter = ThrottledCounter(throttled_reader(mount, cgroup))
             self._tasks.append(asyncio.create_task(self.counter.run(), name="count throttling"))
-        elif self.layout.plan.fault in NEEDS_CGROUP:
+        elif self.layout.plan.fault.needs_cgroup:
             raise CannotStartError(
                 "the workload got no cgroup, so the fault cannot be injected: "
                 "run as root, or `tailcause demo --fault bad-deploy`"
@@ -101,7 +113,7 @@ class Conductor:
         self.layout.run.write_json("run.json", {
             "pid": os.getpid(), "pids": self.fleet.pids, "ports": self.layout.ports,
             "service": plan.service, "model": plan.model, "cgroup": plan.cgroup,
-            "fault": plan.fault, "seed": plan.seed, "written_unix_s": time.time(),
+            "fault": plan.fault.name, "seed": plan.seed, "written_unix_s": time.time(),
         })  # fmt: skip
 
     async def _learn(self) -> None:
@@ -121,7 +133,7 @@ class Conductor:
             await injector.event("active", self.layout.lifetime_s if after_fault else INJECTION_S)
             if not step.decoy:
                 self._fault_active.set()
-        if plan.fault is Fault.NONE:
+        if plan.fault.silent:
             await asyncio.sleep(plan.hold_s)
 
     async def _watch(self, injecting: asyncio.Task[None]) -> IncidentLine | None:
@@ -140,7 +152,7 @@ class Conductor:
 
     async def _over(self, injecting: asyncio.Task[None]) -> None:
         """Return when there is nothing left to wait for."""
-        if self.layout.plan.fault is Fault.NONE:
+        if self.layout.plan.fault.silent:
             await asyncio.wait({injecting})
             return
         await self._fault_active.wait()

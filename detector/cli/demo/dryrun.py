@@ -18,7 +18,7 @@ def describe(options: Options, plan: Plan) -> str:
     run = RunDir(planned(options.run_dir, default_state_dir(), options.seed))
     layout = Layout(plan, ports.take(), run, options.lifetime_s)
     specs = [
-        parts.detector(layout), parts.agent(layout), parts.workload(layout),
+        *map(parts.store, plan.fault.stores), parts.detector(layout), parts.agent(layout), parts.workload(layout),
         parts.load(layout, lambda _: None),
     ]  # fmt: skip
     return _as_json(layout, specs) if options.as_json else _as_text(layout, specs)
@@ -27,7 +27,7 @@ def describe(options: Options, plan: Plan) -> str:
 def _as_json(layout: Layout, specs: list[PartSpec]) -> str:
     plan = layout.plan
     described = {
-        "fault": plan.fault, "seed": plan.seed, "service": plan.service, "model": plan.model,
+        "fault": plan.fault.name, "seed": plan.seed, "service": plan.service, "model": plan.model,
         "cgroup": plan.cgroup, "run_dir": str(layout.run.path), "ports": layout.ports,
         "parts": {spec.name: spec.argv for spec in specs},
         "injectors": sorted(step.injection for step in plan.steps),
@@ -39,13 +39,13 @@ def _as_json(layout: Layout, specs: list[PartSpec]) -> str:
 def _as_text(layout: Layout, specs: list[PartSpec]) -> str:
     plan = layout.plan
     lines = [
-        f"fault      {plan.fault.value}, seed {plan.seed}",
+        f"fault      {plan.fault.name}, seed {plan.seed}",
         f"service    {plan.service} ({plan.model}, revision {plan.revision[:12]}), {plan.rate:g} requests/s",
         f"cgroup     {plan.cgroup}",
         f"run folder {layout.run.path}",
         "",
         "would start, each a process of its own:",
-        *(f"  {spec.name:<9} {shlex.join(spec.argv)}" for spec in specs),
+        *(f"  {spec.name:<16} {shlex.join(spec.argv)}" for spec in specs),
         "",
         "would inject, at times drawn from the seed and hidden until the report: "
         + (", ".join(sorted(step.injection for step in plan.steps)) or "nothing"),

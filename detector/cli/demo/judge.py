@@ -1,13 +1,15 @@
 """Compares a report with the truth, which nobody but the injectors knew until now."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from detector.cli.demo.plan import WINDOW_S, Fault
+from detector.cli.demo.faults import Fault, Kind
+from detector.cli.demo.plan import WINDOW_S
 from detector.model import Cause, Evidence, Report, Verdict
 
 THROTTLED_TOLERANCE = 0.10
@@ -41,7 +43,7 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def injected(self) -> Truth | None:
         """The fault itself, without the decoys."""
-        return next((truth for truth in self.truths if truth.fault == self.fault.value), None)
+        return next((truth for truth in self.truths if truth.fault == self.fault.name), None)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -62,10 +64,11 @@ class Outcome(StrEnum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """All comparisons of a run."""
+    """All comparisons of a run; `note` says what was not compared."""
 
     outcome: Outcome
     checks: tuple[Check, ...]
+    note: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -75,7 +78,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 def judge(facts: Facts, report: Report | None) -> Judgement:
     """Judge the report of the run's incident, or that there was none."""
-    if facts.fault is Fault.NONE:
+    if facts.fault.silent:
         return _conclude([_check_silent(report)])
     injected = facts.injected
     if injected is None:
@@ -84,13 +87,29 @@ def judge(facts: Facts, report: Report | None) -> Judgement:
         return _conclude([Check("incident", "one", "none", ok=False)])
     onset = _check_onset(facts, injected, report)
     checks = [onset, _check_verdict(facts.fault, report)]
-    if facts.fault is Fault.CPU_QUOTA:
-        checks += _check_quota(facts, report)
-    if facts.fault is Fault.BAD_DEPLOY:
-        checks += _check_deploy(injected, report)
-    if facts.fault is Fault.NOISY_NEIGHBOUR:
-        checks += _check_neighbour(injected, report)
-    return _conclude(checks, open_end=onset.ok and report.verdict is Verdict.INCONCLUSIVE)
+    proof = _PROOFS.get(facts.fault.name)
+    if proof:
+        top = report.causes[0] if report.causes else None
+        checks += [_check_kind(proof.kind, top), *proof.checks(facts, injected, top)]
+    judged = _conclude(checks, open_end=onset.ok and report.verdict is Verdict.INCONCLUSIVE)
+    return msgspec.structs.replace(judged, note=_unjudged(facts.fault, report))
+
+
+def expected_cause(fault: Fault) -> str | None:
+    """Return the kind of cause that must come first; None where the report has none for this fault."""
+    proof = _PROOFS.get(fault.name)
+    return proof.kind if proof else None
+
+
+def _unjudged(fault: Fault, report: Report) -> str:
+    """Say that a cause was not judged, and which one the report names all the same."""
+    if fault.kind is not Kind.FAULT or fault.name in _PROOFS:
+        return ""
+    named = report.causes[0].title if report.causes else "no cause"
+    return (
+        f"no evidence kind for {fault.name} yet: verdict judged, cause not "
+        f"(the report puts first: {named})"
+    )
 
 
 def _conclude(checks: Sequence[Check], *, open_end: bool = False) -> Judgement:
@@ -119,21 +138,13 @@ def _check_onset(facts: Facts, injected: Truth, report: Report) -> Check:
 
 
 def _check_verdict(fault: Fault, report: Report) -> Check:
-    expected = Verdict.DEMAND if fault is Fault.SURGE else Verdict.FAULT
+    expected = Verdict.DEMAND if fault.kind is Kind.DEMAND else Verdict.FAULT
     return Check("verdict", expected.value, report.verdict.value, ok=report.verdict is expected)
 
 
-def _check_quota(facts: Facts, report: Report) -> list[Check]:
-    top = report.causes[0] if report.causes else None
-    cgroup = facts.cgroup or _UNKNOWN
+def _check_quota(facts: Facts, _injected: Truth, top: Cause | None) -> list[Check]:
     return [
-        _check_kind("cpu_throttling", top),
-        Check(
-            "throttled cgroup",
-            cgroup,
-            top.target if top else "none",
-            ok=bool(top and top.target == cgroup),
-        ),
+        _check_target("throttled cgroup", facts.cgroup, top),
         _check_throttled(facts.throttled_s, top),
     ]
 
@@ -156,21 +167,24 @@ def _throttled_evidence(top: Cause | None) -> Evidence | None:
     return next((e for e in evidence if e.source == "cgroup_throttling" and e.unit == "s"), None)
 
 
-def _check_deploy(injected: Truth, report: Report) -> list[Check]:
-    top = report.causes[0] if report.causes else None
+def _check_deploy(_facts: Facts, injected: Truth, top: Cause | None) -> list[Check]:
     revision = str(injected.parameters.get("revision") or injected.target)
     named = top is not None and len(revision) >= _SHORTEST_REVISION and _names(top, revision)
     blamed = "none" if top is None else (revision if named else top.target)
-    return [_check_kind("deploy", top), Check("revision", revision, blamed, ok=named)]
+    return [Check("revision", revision, blamed, ok=named)]
 
 
-def _check_neighbour(injected: Truth, report: Report) -> list[Check]:
-    top = report.causes[0] if report.causes else None
+def _check_neighbour(_facts: Facts, injected: Truth, top: Cause | None) -> list[Check]:
+    return [_check_target("aggressor", injected.target, top)]
+
+
+def _check_victim(facts: Facts, _injected: Truth, top: Cause | None) -> list[Check]:
+    return [_check_target("cgroup", facts.cgroup, top)]
+
+
+def _check_target(name: str, expected: str | None, top: Cause | None) -> Check:
     blamed = top.target if top else "none"
-    return [
-        _check_kind("noisy_neighbour", top),
-        Check("aggressor", injected.target, blamed, ok=blamed == injected.target),
-    ]
+    return Check(name, expected or _UNKNOWN, blamed, ok=expected is not None and blamed == expected)
 
 
 def _check_kind(expected: str, top: Cause | None) -> Check:
@@ -182,3 +196,21 @@ def _names(cause: Cause, revision: str) -> bool:
     """Tell whether a cause names a revision, whole or by a prefix as Git prints it."""
     texts = [cause.target, *(f"{e.statement} {e.query}" for e in cause.evidence)]
     return any(revision[:_SHORTEST_REVISION] in text for text in texts)
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """The kind of cause that must come first, and what else must be true of it."""
+
+    kind: str
+    checks: Callable[[Facts, Truth, Cause | None], list[Check]]
+
+
+_PROOFS: dict[str, _Proof] = {
+    "cpu-quota": _Proof("cpu_throttling", _check_quota),
+    "bad-deploy": _Proof("deploy", _check_deploy),
+    "noisy-neighbour": _Proof("noisy_neighbour", _check_neighbour),
+    "memory-limit": _Proof("memory_pressure", _check_victim),
+    "slow-disk": _Proof("io_pressure", _check_victim),
+}
+"""The faults for which `rca/evidence` has a kind of cause; of the others the verdict alone is judged."""

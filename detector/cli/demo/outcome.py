@@ -8,8 +8,8 @@ import msgspec
 from detector.cli.demo.conduct import Finding
 from detector.cli.demo.counter import ThrottledCounter
 from detector.cli.demo.errors import DemoError
+from detector.cli.demo.faults import Fault
 from detector.cli.demo.judge import Facts, Judgement, Outcome, Truth, judge
-from detector.cli.demo.plan import Fault
 from detector.model import Report
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -23,7 +23,7 @@ _CONCLUSIONS: dict[Outcome, str] = {
 class Result(msgspec.Struct, frozen=True):
     """All that `tailcause demo --json` prints."""
 
-    fault: Fault
+    fault: str
     seed: int
     exit_code: int
     elapsed_s: float
@@ -70,7 +70,11 @@ def tell(judgement: Judgement, truths: Sequence[Truth], report: Report | None) -
             else f"{check.actual}   (expected {check.expected})"
         )
         lines.append(f"  {mark} {check.name:<{width}}  {told}")
-    return "\n".join([*lines, "", _CONCLUSIONS[judgement.outcome]])
+    if not judgement.note:
+        return "\n".join([*lines, "", _CONCLUSIONS[judgement.outcome]])
+    return "\n".join(
+        [*lines, f"  {judgement.note}", "", f"{_CONCLUSIONS[judgement.outcome]} (verdict only)"]
+    )
 
 
 def _truth_line(truth: Truth, report: Report | None) -> str:

@@ -1,9 +1,11 @@
 """What a demo run does, drawn from its seed before anything starts."""
 
+import os
 import random
-from enum import StrEnum
 
 import msgspec
+
+from detector.cli.demo.faults import Fault
 
 WINDOW_S = 2.0
 CLEAR_OF_FAULT_S = 3 * WINDOW_S
@@ -24,26 +26,16 @@ _SERVICES = (
 _MODELS = ("heron", "tern", "plover", "avocet", "dunlin", "curlew", "godwit", "whimbrel")
 
 
-class Fault(StrEnum):
-    """What `--fault` takes."""
-
-    CPU_QUOTA = "cpu-quota"
-    BAD_DEPLOY = "bad-deploy"
-    SURGE = "surge"
-    NOISY_NEIGHBOUR = "noisy-neighbour"
-    NONE = "none"
-
-
-NEEDS_CGROUP = frozenset({Fault.CPU_QUOTA, Fault.NOISY_NEIGHBOUR})
-NEEDS_PROBES = frozenset({Fault.NOISY_NEIGHBOUR})
+DEFAULT = "cpu-quota"
+NEEDS_PROBES = frozenset({"noisy-neighbour"})
 """Who had the CPU while the service waited is known to the scheduler probe alone."""
 
-_INTENSITY: dict[Fault, tuple[float, float]] = {
-    Fault.CPU_QUOTA: (5.0, 7.0),
-    Fault.BAD_DEPLOY: (4.5, 6.0),
-    Fault.SURGE: (4.5, 6.0),
-    Fault.NOISY_NEIGHBOUR: (4.5, 6.0),
-}
+_NEEDS_CORE = frozenset({"noisy-neighbour", "decoy-neighbour"})
+"""The servers get a core of their own, for the neighbour to share or to keep off."""
+
+_BYSTANDER, _DEPLOY = "decoy-throttled", "decoy-deploy"
+_USUAL_INTENSITY = (4.5, 6.0)
+_INTENSITY: dict[str, tuple[float, float]] = {"cpu-quota": (5.0, 7.0)}
 """How many times higher the P99 shall become.
 
 A factor of three is the least that a run this short can prove; what really comes of a factor scatters with
@@ -77,6 +69,11 @@ class Plan(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     hold_s: float
 
+    @property
+    def cpus(self) -> str | None:
+        """The CPUs that the servers may use; None for all."""
+        return str(min(os.sched_getaffinity(0))) if self.fault.name in _NEEDS_CORE else None
+
 
 def draw(fault: Fault, seed: int, rate: float) -> Plan:
     """Draw the run of `fault` from `seed`: the same seed gives the same plan."""
@@ -101,27 +98,28 @@ def draw(fault: Fault, seed: int, rate: float) -> Plan:
 
 def without_cgroups(plan: Plan) -> Plan:
     """Leave out the steps that need cgroups."""
-    kept = tuple(step for step in plan.steps if step.injection != "decoy-throttled")
+    kept = tuple(step for step in plan.steps if step.injection != _BYSTANDER)
     return msgspec.structs.replace(plan, steps=kept)
 
 
 def _steps(fault: Fault, rng: random.Random) -> tuple[Step, ...]:
     """Order the decoys around the fault: the bystander first, the deploy before or after."""
-    bystander = _decoy("decoy-throttled", rng.uniform(0.0, 2.0), rng)
+    bystander = _decoy(_BYSTANDER, rng.uniform(0.0, 2.0), rng)
     deploy_first = rng.random() < 0.6
     apart_s = rng.uniform(CLEAR_OF_FAULT_S + 0.5, 12.0)
-    if fault is Fault.NONE:
-        return (bystander, _decoy("decoy-deploy", apart_s, rng))
-    low, high = _INTENSITY[fault]
-    real = Step(fault.value, apart_s, rng.uniform(low, high), rng.randrange(2**31), decoy=False)
-    if fault is Fault.NOISY_NEIGHBOUR:
+    if fault.silent:
+        last = fault.name if fault.name not in {"none", _BYSTANDER} else _DEPLOY
+        return (bystander, _decoy(last, apart_s, rng))
+    low, high = _INTENSITY.get(fault.name, _USUAL_INTENSITY)
+    real = Step(fault.name, apart_s, rng.uniform(low, high), rng.randrange(2**31), decoy=False)
+    if fault.name == "noisy-neighbour":
         return (bystander, _decoy("decoy-neighbour", rng.uniform(0.0, 2.0), rng), real)
-    if fault is not Fault.CPU_QUOTA:
+    if fault.name != "cpu-quota":
         return (bystander, real)
     if deploy_first:
-        return (bystander, _decoy("decoy-deploy", rng.uniform(0.0, 2.0), rng), real)
+        return (bystander, _decoy(_DEPLOY, rng.uniform(0.0, 2.0), rng), real)
     after_s = rng.uniform(CLEAR_OF_FAULT_S + 0.5, 9.0)
-    return (bystander, real, _decoy("decoy-deploy", after_s, rng))
+    return (bystander, real, _decoy(_DEPLOY, after_s, rng))
 
 
 def _decoy(name: str, wait_s: float, rng: random.Random) -> Step:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from detector.cli.demo import stores
 from detector.cli.demo.counter import cpu_mount
-from detector.cli.demo.plan import NEEDS_CGROUP, NEEDS_PROBES, Fault
+from detector.cli.demo.faults import Fault
+from detector.cli.demo.plan import NEEDS_PROBES
 from detector.errors import CannotStartError
 
 _NEEDED: tuple[tuple[str, str], ...] = (
@@ -29,6 +32,8 @@ _NEEDED: tuple[tuple[str, str], ...] = (
 """Modules that a part imports, and the extra that brings each."""
 _DOCTOR = (sys.executable, "-P", "-m", "agent.cli", "doctor", "--json")
 _DOCTOR_S = 60.0
+_NETWORK_TOOLS = {"ip": "iproute2", "nft": "nftables", "tc": "iproute2"}
+"""Programs that make the network and its faults, and the package that has each."""
 _BUSY_SHARE = 0.5
 _LOOK_S = 0.4
 
@@ -54,6 +59,16 @@ def no_cgroups_because() -> str | None:
     return f"{mount.root} is not writable ({why})"
 
 
+def no_network_because() -> str | None:
+    """Say why the workload cannot have a network of its own, or None if it can."""
+    if os.geteuid() != 0:
+        return "only root can make one (not root)"
+    places = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    absent = [name for name in _NETWORK_TOOLS if shutil.which(name, path=places) is None]
+    packages = sorted({_NETWORK_TOOLS[name] for name in absent})
+    return f"`{absent[0]}` is missing (apt-get install {' '.join(packages)})" if absent else None
+
+
 def no_probes_because(doctor: Sequence[str] = _DOCTOR) -> str | None:
     """Say why the agent has no scheduler probe here, or None if it has; the agent itself is asked."""
     try:
@@ -72,16 +87,24 @@ def no_probes_because(doctor: Sequence[str] = _DOCTOR) -> str | None:
 
 def check_fault(fault: Fault, no_cgroups: str | None, no_probes: str | None = None) -> None:
     """Raise when `fault` cannot be injected for real, or not be told apart, on this machine."""
-    if fault in NEEDS_PROBES and no_probes:
+    if fault.name in NEEDS_PROBES and no_probes:
         raise CannotStartError(
-            f"{fault.value} needs the agent's eBPF probes, to see who had the CPU, and there are none: {no_probes}; "
+            f"{fault.name} needs the agent's eBPF probes, to see who had the CPU, and there are none: {no_probes}; "
             "`tailcause demo --fault bad-deploy` works without"
         )
-    if fault in NEEDS_CGROUP and no_cgroups:
+    if fault.needs_cgroup and no_cgroups:
         raise CannotStartError(
-            f"{fault.value} needs a cgroup of its own and {no_cgroups}: "
+            f"{fault.name} needs a cgroup of its own and {no_cgroups}: "
             "run as root, or `tailcause demo --fault bad-deploy`, which works without"
         )
+    if fault.needs_network and (no_network := no_network_because()):
+        raise CannotStartError(
+            f"{fault.name} needs a network of the workload's own and {no_network}: "
+            "`tailcause demo --fault bad-deploy` works without"
+        )
+    for scheme in fault.stores:
+        if no_store := stores.missing(scheme):
+            raise CannotStartError(f"{fault.name} needs a store of its own and {no_store}")
 
 
 def busy_note(before: str, after: str) -> str | None:

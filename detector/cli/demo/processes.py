@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -46,6 +46,8 @@ class PartSpec:
     wave: Wave = Wave.SERVICES
     may_finish: bool = False
     on_event: Callable[[Event], None] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What it has in its environment beside ours."""
 
     @property
     def argv(self) -> list[str]:
@@ -126,7 +128,7 @@ class Fleet:
                     limit=_LINE_LIMIT_BYTES,
                     process_group=0,
                     preexec_fn=_die_with(os.getpid()),
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment},
                 )
         except OSError as exc:
             raise CannotStartError(f"cannot start the {spec.name}: {exc.strerror}") from exc

@@ -33,12 +33,12 @@ from detector.state import default_state_dir
 _WIDTHS = (60, 110)
 
 
-async def hold(options: Options, plan: Plan) -> int:
-    """Run the whole demo; return its exit code."""
+async def hold(options: Options, plan: Plan, gpu_library: Path | None = None) -> int:
+    """Run the whole demo, with GPUs of the fake NVML where that is given; return its exit code."""
     run = open_run(options.run_dir, default_state_dir(), options.seed)
     fleet = Fleet(run.logs)
     stopped = _on_signals(fleet)
-    layout = Layout(plan, ports.take(), run, options.lifetime_s)
+    layout = Layout(plan, ports.take(), run, options.lifetime_s, gpu_library=gpu_library)
     session = Session(options, layout, fleet)
     try:
         await guarded(session.run(), (stopped, fleet.failure))
@@ -63,7 +63,7 @@ class Session:
         """Run the phases, tell the result, and stay up where that is asked for."""
         plan, run = self._layout.plan, self._layout.run
         say(
-            f"tailcause demo --fault {plan.fault.value} --seed {plan.seed}   (run folder {run.path})"
+            f"tailcause demo --fault {plan.fault.name} --seed {plan.seed}   (run folder {run.path})"
         )
         view = _view(self._options, self._layout)
         async with aiohttp.ClientSession() as http:
@@ -73,7 +73,7 @@ class Session:
                 finding = await _until_found(conductor, view)
                 self._tell(conductor, finding)
                 if self._options.keep:
-                    await self._linger()
+                    await _linger(conductor.layout)
             finally:
                 await conductor.close()
 
@@ -86,7 +86,7 @@ class Session:
         plan = self._layout.plan
         judgement = outcome.reveal(plan.fault, finding, truths, conductor.counter)
         result = Result(
-            plan.fault, plan.seed, judgement.exit_code, round(time.monotonic() - self._began_s, 1),
+            plan.fault.name, plan.seed, judgement.exit_code, round(time.monotonic() - self._began_s, 1),
             str(self._layout.run.path), str(page) if page else None, finding.report, truths, judgement,
         )  # fmt: skip
         self._layout.run.write_json("result.json", result)
@@ -96,23 +96,23 @@ class Session:
             _print(outcome.tell(judgement, truths, finding.report))
         self.exit_code = judgement.exit_code
 
-    async def _linger(self) -> None:
-        layout = self._layout
-        say(
-            "\neverything stays up until Ctrl-C:\n"
-            f"  incidents and reports  {layout.api_url}/\n"
-            f"  agent's metrics        http://127.0.0.1:{layout.ports.agent_metrics}/metrics\n"
-            f"  workload               {layout.workload_url}/metrics\n"
-            f"  ports and processes    {layout.run.path / 'run.json'}"
-        )
-        await asyncio.Event().wait()
-
 
 async def _until_found(conductor: Conductor, view: View) -> Finding:
     try:
         return await conductor.run()
     finally:
         view.close()
+
+
+async def _linger(layout: Layout) -> None:
+    say(
+        "\neverything stays up until Ctrl-C:\n"
+        f"  incidents and reports  {layout.api_url}/\n"
+        f"  agent's metrics        http://127.0.0.1:{layout.ports.agent_metrics}/metrics\n"
+        f"  workload               {layout.workload_url}/metrics\n"
+        f"  ports and processes    {layout.run.path / 'run.json'}"
+    )
+    await asyncio.Event().wait()
 
 
 def _view(options: Options, layout: Layout) -> View:

@@ -10,9 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from detector.cli.demo import command, ports, preflight
-from detector.cli.demo.plan import Fault, draw
+from detector.cli.demo import command, faults, gpus, ports, preflight, stores
+from detector.cli.demo.faults import NONE, Fault
+from detector.cli.demo.plan import draw
 from detector.errors import CannotStartError
+from tests.support.demo_faults import (
+    BAD_DEPLOY,
+    CPU_QUOTA,
+    EVERY,
+    GPU_LOST,
+    NET_LOSS,
+    SLOW_SQL,
+    SURGE,
+)
 
 
 def _demo(*arguments: str) -> int:
@@ -23,8 +33,9 @@ def _demo(*arguments: str) -> int:
 
 @pytest.fixture(autouse=True)
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep all state in the test's folder."""
+    """Keep all state in the test's folder, and the list of faults to what tests know."""
     monkeypatch.setenv("TAILCAUSE_STATE", str(tmp_path))
+    monkeypatch.setattr(faults, "ask", lambda: EVERY)
 
 
 def _answering(tmp_path: Path, text: str, code: int = 0) -> tuple[str, ...]:
@@ -63,7 +74,7 @@ def test_a_dry_run_does_not_give_the_onset_away(
     _demo("--dry-run", "--seed", "7", *form)
     text = capsys.readouterr().out
 
-    for step in draw(Fault.CPU_QUOTA, 7, 20.0).steps:
+    for step in draw(CPU_QUOTA, 7, 20.0).steps:
         assert f"{step.wait_s:.1f}" not in text
         assert f"--intensity {step.intensity:.3f}" not in text
 
@@ -94,10 +105,95 @@ def test_a_quota_without_cgroups_is_one_clear_line(
     assert "--fault bad-deploy" in lines[0]
 
 
-@pytest.mark.parametrize("fault", ["bad-deploy", "surge", "none"])
-def test_the_other_faults_need_no_cgroups(fault: str) -> None:
+@pytest.mark.parametrize("fault", [BAD_DEPLOY, SURGE, NONE])
+def test_the_other_faults_need_no_cgroups(fault: Fault) -> None:
     """They go on with less to see."""
-    preflight.check_fault(Fault(fault), "not root")
+    preflight.check_fault(fault, "not root")
+
+
+def test_a_misspelt_fault_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the name that was meant."""
+    code = _demo("--fault", "net-los", "--seed", "7")
+    lines = capsys.readouterr().err.splitlines()
+
+    assert (code, len(lines)) == (2, 1)
+    assert "did you mean net-loss?" in lines[0]
+
+
+def test_the_list_says_what_must_be_made_of_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    """Verdict, first cause where one is judged, and needs."""
+    assert _demo("--list") == 0
+    rows = {
+        line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()
+    }
+
+    assert {"FAULT", *(fault.name for fault in EVERY)} == set(rows)
+    assert rows["cpu-quota"] == "fault fault cpu_throttling root"
+    assert rows["net-loss"] == "fault fault not judged root, up --network"
+    assert rows["surge"] == "demand demand - -"
+    assert rows["cold-start"] == "decoy no incident - -"
+
+
+def test_the_list_as_json_is_a_line_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs, with null where no cause is judged."""
+    assert _demo("--list", "--json") == 0
+    rows = {row["name"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+
+    assert rows["net-loss"]["first_cause"] is None
+    assert rows["noisy-neighbour"]["first_cause"] == "noisy_neighbour"
+    assert rows["noisy-neighbour"]["probes"]
+
+
+def test_up_is_started_with_what_the_fault_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And with a store of the demo's own where it needs one."""
+    monkeypatch.setattr(stores, "missing", lambda _: None)
+    _demo("--fault", "slow-sql", "--seed", "7", "--dry-run", "--json")
+    parts = json.loads(capsys.readouterr().out)["parts"]
+
+    assert parts["workload"][-2:] == ["--set", "tenant_db=postgresql://…"]
+    assert parts["store-postgresql"][-1] == "postgresql"
+
+
+def test_a_network_without_root_is_one_clear_line() -> None:
+    """It says why before anything starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 1000)
+        with pytest.raises(CannotStartError, match=r"^net-loss needs a network .*not root"):
+            preflight.check_fault(NET_LOSS, None)
+
+
+def test_a_missing_tool_of_the_network_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with what to install."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(preflight, "_NETWORK_TOOLS", {"no-such-tool": "nftables"})
+
+    with pytest.raises(
+        CannotStartError, match=r"`no-such-tool` is missing .apt-get install nftables"
+    ):
+        preflight.check_fault(NET_LOSS, None)
+
+
+def test_a_missing_store_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with what to install."""
+    monkeypatch.setattr(stores, "program", lambda name: None if name == "initdb" else "/bin/true")
+
+    with pytest.raises(CannotStartError, match=r"`initdb` is missing: apt-get install postgresql$"):
+        preflight.check_fault(SLOW_SQL, None)
+
+
+def test_without_a_compiler_there_are_no_gpus(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fake NVML's own words are in the line, and nothing has started."""
+    said = "import sys; sys.exit('no C compiler: apt-get install gcc')"
+    monkeypatch.setattr(gpus, "_PYTHON", (sys.executable, "-c", said))
+
+    code = _demo("--fault", GPU_LOST.name, "--seed", "7")
+
+    assert code == 2
+    assert "no C compiler: apt-get install gcc" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("form", [(), ("--dry-run",)])
