@@ -54,12 +54,12 @@ def render(
     texts: LabelTexts | None = None,
 ) -> bytes:
     """Return the text of samples, with the resource as target_info; `texts` keeps labels from page to page."""
-    lines: list[str] = []
-    for family in families(samples, resource, texts):
-        lines += _openmetrics(family) if openmetrics else _classic(family)
+    write = _openmetrics if openmetrics else _classic
+    # family by family, because the lines of all would take as much memory again as the page
+    pieces = ["\n".join(write(one)).encode() for one in families(samples, resource, texts)]
     if openmetrics:
-        lines.append("# EOF")
-    return "\n".join([*lines, ""]).encode()
+        pieces.append(b"# EOF")
+    return b"\n".join([*pieces, b""])
 
 
 def _classic(family: Family) -> Iterator[str]:
