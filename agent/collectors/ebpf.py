@@ -52,6 +52,7 @@ class EbpfCollector:
         self._busiest: dict[str, Busiest[Key]] = {}
         self._unknown: Counter[str] = Counter()
         self._left_out = 0
+        self._attributes: dict[Key, Attributes] = {}
         self._start_unix_ns = context.now_unix_ns()
 
     def collect(self) -> list[Sample]:
@@ -60,7 +61,8 @@ class EbpfCollector:
         readings = self._probes.read()
         self._left_out = sum(one.left_out for one in readings.values())
         status = self._probes.status()
-        samples = [s for name, one in readings.items() for s in self._of(one, status[name])]
+        known, self._attributes = self._attributes, {}
+        samples = [s for name, one in readings.items() for s in self._of(one, status[name], known)]
         if not samples:
             first = next(iter(status.values()))
             state = _SIGNAL_STATE.get(first.state, SignalState.NOT_SUPPORTED)
@@ -82,12 +84,16 @@ class EbpfCollector:
             remedy = "give no --no-ebpf and no --unprivileged, and leave [ebpf] enabled"
             raise NoData(self._probes.off_reason, SignalState.DISABLED, remedy=remedy)
 
-    def _of(self, readings: Readings, status: ProbeStatus) -> Iterator[Sample]:
+    def _of(
+        self, readings: Readings, status: ProbeStatus, known: Mapping[Key, Attributes]
+    ) -> Iterator[Sample]:
+        """Yield the samples of a probe; attributes that are known stay the same objects."""
         now = self._context.now_unix_ns()
         for metric, series in self._by_metric(readings.series).items():
             for key in self._bounded(metric, series):
                 value = series[key]
-                attributes = _with_container(dict(key))
+                attributes = known.get(key) or _with_container(dict(key))
+                self._attributes[key] = attributes
                 if isinstance(value, Histogram):
                     buckets = Buckets(_FIRST_EXPONENT, value.slots[1:], value.slots[0], value.sum_s)
                     yield Sample(

@@ -147,3 +147,16 @@ def test_incumbent_stays_when_it_is_nearly_as_busy() -> None:
     busiest.pick({"a": 10.0})
     assert busiest.pick({"a": 16.0, "b": 10.0}) == {"a"}
     assert busiest.overflow == 1
+
+
+def test_attributes_stay_the_same_objects() -> None:
+    """What is written from them can be kept; a series that is gone leaves nothing behind."""
+    probes = Standing(ProbeSettings())
+    told = [Reading("runqueue.throttled", {"cgroup": f"/{n}"}, 1.0) for n in range(2)]
+    probes.readings = {"sched": Readings(tuple(told))}
+    ebpf = EbpfCollector(CollectorContext(probes=probes))
+    first, second = ebpf.collect(), ebpf.collect()
+    assert {id(one.attributes) for one in first} == {id(one.attributes) for one in second}
+    probes.readings = {"sched": Readings(tuple(told[:1]))}
+    ebpf.collect()
+    assert len(ebpf._attributes) == 1
