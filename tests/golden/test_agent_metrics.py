@@ -73,9 +73,7 @@ def test_openmetrics(samples: list[Sample]) -> None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_both_formats_parse_to_the_same_values(
-    samples: list[Sample], *, openmetrics: bool
-) -> None:
+def test_both_formats_parse_to_the_same_values(samples: list[Sample], *, openmetrics: bool) -> None:
     """The parsers of Prometheus's client library read every sample back under the name of the catalogue."""
     parse_text = openmetrics_families if openmetrics else text_string_to_metric_families
     text = render(samples, RESOURCE, openmetrics=openmetrics).decode()
