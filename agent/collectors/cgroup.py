@@ -9,7 +9,7 @@ from agent.collectors import procfs
 from agent.collectors.base import CollectorContext, NoData
 from agent.host.age import oldest_start_ticks
 from agent.host.cgroup_files import Key, Stats
-from agent.host.cgroups import CgroupTree
+from agent.host.cgroups import CgroupReading, CgroupTree
 from agent.host.containers import identify
 from agent.host.devices import DiskNames
 from agent.host.files import KernelFiles
@@ -68,17 +68,19 @@ _REMEDY = "mount cgroup2 on /sys/fs/cgroup, or give --path.cgroup and --path.pro
 
 @dataclass
 class _Known:
-    """A cgroup's attributes, its series as they were named before, and its slow samples of last time."""
+    """A cgroup's attributes, its series as they were named before, and its samples of last time."""
 
     attributes: Attributes
     series: dict[Key, tuple[str, Attributes] | None] = field(default_factory=dict)
     slow: list[Sample] = field(default_factory=list)
+    fast: list[Sample] = field(default_factory=list)
 
 
 class CgroupCollector:
     """Reads all cgroups; what is left out for the bounds or cannot be read is counted.
 
-    Samples of slow files stay, with the time at which they were read, until their turn comes again.
+    Samples of slow files stay, with the time at which they were read, until their turn comes again; those of an idle
+    cgroup until something runs in it, or for ten rounds.
     """
 
     METRICS: ClassVar[tuple[str, ...]] = (
@@ -103,7 +105,7 @@ class CgroupCollector:
         samples: list[Sample] = []
         for reading in self._tree.read_all():
             one = known[reading.path] = self._known.get(reading.path) or self._new(reading.path)
-            samples += self._of(one, reading.stats)
+            samples += self._fast(one, reading)
             if reading.slow is not None:
                 one.slow = list(self._of(one, reading.slow | self._uptime(one.attributes)))
             samples += one.slow
@@ -114,6 +116,16 @@ class CgroupCollector:
     def close(self) -> None:
         """Close the files; a later collection opens them again."""
         self._tree = None
+
+    def _fast(self, known: _Known, reading: CgroupReading) -> list[Sample]:
+        """Return the samples of a reading; of an idle cgroup those of before, but for its CPU time."""
+        read = list(self._of(known, reading.stats))
+        if not reading.idle:
+            known.fast = read
+            return read
+        fresh = {sample.metric: sample for sample in read}
+        known.fast = [fresh.get(sample.metric, sample) for sample in known.fast]
+        return known.fast
 
     def _open(self) -> CgroupTree:
         try:

@@ -17,6 +17,7 @@ _ABSENT = (errno.ENODEV, errno.EOPNOTSUPP)  # gone meanwhile; pressure that is s
 _QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 _USAGE, _INACTIVE_FILE = ("memory_usage_bytes",), ("memory_inactive_file_bytes",)
 _WORKING_SET = ("memory_working_set_bytes",)
+CPU_TIME: Key = ("cpu_time_s",)
 _Parsed = TypeVar("_Parsed")
 
 
@@ -28,21 +29,27 @@ class CgroupReading:
     stats: Stats
     slow: Stats | None = None
     """Those that are not read in every round; None when it was not their turn."""
+    idle: bool = False
+    """Nothing has run in it since the last reading: but for its CPU time, its numbers are those of then."""
 
 
 @dataclass
 class _Known:
-    """What is known of a cgroup: when its slow files are due, and which of its fast ones exist."""
+    """What is known of a cgroup: when its slow files are due, which of its fast ones exist, and whether it is idle."""
 
     turn: int
     fast: list[tuple[str, CgroupFile]] = field(default_factory=list)
+    clock: tuple[str, CgroupFile] | None = None
+    """The file that has its CPU time, and what that held."""
+    cpu: Stats = field(default_factory=dict)
 
 
 class CgroupTree:
     """Reads the cgroups of all hierarchies; one instance per thread.
 
     The slow files of a cgroup are read when it is first seen and every tenth round after that, a tenth of all cgroups
-    in each round.
+    in each round. In between the fast ones are read only where something has run: what else there is to see, such as
+    memory that the host takes back, waits for that round.
     """
 
     def __init__(
@@ -94,17 +101,24 @@ class CgroupTree:
         return self._read_whole(path, known)
 
     def _read_fast(self, path: str, known: _Known) -> CgroupReading:
+        if known.clock is not None and known.cpu:
+            name, file = known.clock
+            if self._parsed(name, file.parse) == known.cpu:
+                return CgroupReading(path, {CPU_TIME: known.cpu[CPU_TIME]}, idle=True)
         stats: Stats = {}
         for name, file in known.fast:
             found = self._parsed(name, file.parse)
             if found is None:
                 self._walk.suspect()
-            else:
-                stats.update(found)
+                continue
+            stats.update(found)
+            if known.clock is not None and name == known.clock[0]:
+                known.cpu = found
         return CgroupReading(path, self._completed(path, stats))
 
     def _read_whole(self, path: str, known: _Known) -> CgroupReading:
         known.fast.clear()
+        known.clock, known.cpu = None, {}
         stats: Stats = {}
         slow: Stats = {}
         for tree, files in self._tables:
@@ -119,6 +133,8 @@ class CgroupTree:
                 (slow if file.slow else stats).update(found)
                 if not file.slow:
                     known.fast.append((name, file))
+                if CPU_TIME in found:
+                    known.clock, known.cpu = (name, file), found
         if _USAGE in stats and _INACTIVE_FILE in slow:
             slow[_WORKING_SET] = max(0.0, stats[_USAGE] - slow[_INACTIVE_FILE])
         slow.pop(_INACTIVE_FILE, None)

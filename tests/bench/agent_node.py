@@ -22,11 +22,12 @@ _REMOVE_S = 30.0
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is on the node."""
+    """How much there is on the node; of the cgroups one in `awake_one_in` has processes that wake up every second."""
 
     cgroups: int = 200
     processes: int = 1000
     gpus: int = 8
+    awake_one_in: int = 4
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,30 @@ class Node:
     gpu_library: Path
     programs: Path
 
+    @property
+    def awake(self) -> tuple[str, ...]:
+        """The cgroups with processes that wake up."""
+        return self.cgroups[:: self.size.awake_one_in]
+
     def directories(self, cgroup: str) -> list[Path]:
         """Return where a cgroup lies in each tree."""
         return [Path(directory(tree, cgroup)) for tree in self.hierarchies.trees]
 
 
 class Crowd:
-    """Processes that sleep and, where `replaced_per_s` is above 0, give way to new ones; a multiple of 50."""
+    """Processes that sleep, or wake up every second; `replaced_per_s` (a multiple of 50) give way to new ones."""
 
-    def __init__(self, program: Path, alive: int, replaced_per_s: int = 0, into: str = "") -> None:
+    def __init__(
+        self,
+        program: Path,
+        alive: int,
+        replaced_per_s: int = 0,
+        *,
+        awake: bool = False,
+        into: str = "",
+    ) -> None:
         """`into` is a shell's words that place the processes."""
-        command = f'{into}exec "$0" {alive} {replaced_per_s}'
+        command = f'{into}exec "$0" {alive} {replaced_per_s} {int(awake)}'
         self._process = subprocess.Popen(
             ("sh", "-c", command, program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -95,7 +109,13 @@ def node(size: Size, folder: Path) -> Iterator[Node]:
             _make(hierarchies, cgroup)
         share = size.processes // size.cgroups - 1  # and the parent of these
         crowds = [
-            Crowd(programs / TENANT, share, into=_into(hierarchies, cgroup)) for cgroup in cgroups
+            Crowd(
+                programs / TENANT,
+                share,
+                awake=number % size.awake_one_in == 0,
+                into=_into(hierarchies, cgroup),
+            )
+            for number, cgroup in enumerate(cgroups)
         ]
         for crowd in crowds:
             built.callback(crowd.close)

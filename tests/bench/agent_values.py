@@ -125,7 +125,7 @@ def _check_probes(page: Page, node: Node) -> None:
         )
         _equal(f"probe {probe} on", on, [1.0])
     waits = page.by("tailcause_runqueue_delay_seconds_count", "tailcause_cgroup_path")
-    _all_there("tailcause_runqueue_delay_seconds_count", node.cgroups, waits)
+    _all_there("tailcause_runqueue_delay_seconds_count", node.awake, waits)
 
 
 def check_peer(text: str) -> None:

@@ -178,12 +178,59 @@ def test_cgroup_follows_what_changes(host: Host, tmp_path: Path) -> None:
     collector = CgroupCollector(context(HostPaths(host("v2").procfs, tree)))
     collector.collect()
     (tree / "system.slice/sshd.service/memory.current").write_text("8192\n")
+    run_a_little(tree / "system.slice/sshd.service")
     shutil.copytree(tree / "system.slice/sshd.service", tree / "system.slice/cron.service")
     shutil.rmtree(tree / "kubepods.slice")
     assert values(collector.collect(), "container.memory.usage") == {
         ("/system.slice/sshd.service",): 8192,
         ("/system.slice/cron.service",): 8192,
     }
+
+
+def run_a_little(cgroup: Path) -> None:
+    """Let the CPU time of a cgroup grow."""
+    stat = cgroup / "cpu.stat"
+    before = int(stat.read_text().split()[1])
+    stat.write_text(stat.read_text().replace(f"usage_usec {before}", f"usage_usec {before + 1}"))
+
+
+def test_idle_cgroup_is_read_in_its_turn(host: Host, tmp_path: Path) -> None:
+    """Where nothing runs, memory that the host takes back is seen within ten rounds; the CPU time is of now."""
+    tree, clock = tmp_path / "cgroup", iter(range(NOW, NOW + 10**9))
+    shutil.copytree(host("v2").cgroup, tree)
+    paths = HostPaths(host("v2").procfs, tree)
+    collector = CgroupCollector(replace(context(paths), now_unix_ns=lambda: next(clock)))
+    collector.collect()
+    (tree / "system.slice/sshd.service/memory.current").write_text("1024\n")
+    rounds = [collector.collect() for _ in range(10)]
+    usage = [values(one, "container.memory.usage")["/system.slice/sshd.service",] for one in rounds]
+    assert usage[0] == 4096
+    assert usage[-1] == 1024
+    times = [
+        {
+            s.metric: s.time_unix_ns
+            for s in one
+            if "sshd" in str(s.attributes.get("tailcause.cgroup.path"))
+        }
+        for one in rounds[:2]
+    ]
+    assert times[0]["container.memory.usage"] == times[1]["container.memory.usage"]
+    assert times[0]["container.cpu.time"] < times[1]["container.cpu.time"]
+    assert all(len(one) == len(rounds[0]) for one in rounds)
+
+
+def test_cgroup_that_runs_is_read_at_once(host: Host, tmp_path: Path) -> None:
+    """As soon as its CPU time has moved, all of its numbers are new."""
+    tree = tmp_path / "cgroup"
+    shutil.copytree(host("v2").cgroup, tree)
+    collector = CgroupCollector(context(HostPaths(host("v2").procfs, tree)))
+    for size in ("1024", "2048", "512"):
+        collector.collect()
+        collector.collect()
+        (tree / "system.slice/sshd.service/memory.current").write_text(f"{size}\n")
+        run_a_little(tree / "system.slice/sshd.service")
+        found = values(collector.collect(), "container.memory.usage")
+        assert found["/system.slice/sshd.service",] == int(size)
 
 
 def test_no_cgroups_is_not_supported(tmp_path: Path) -> None:
