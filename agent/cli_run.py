@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 
-from agent.allocator import hold_little
+from agent.allocator import collect_rarely, hold_little
 from agent.config import Config
 from agent.host.files import raise_descriptor_limit
 from agent.privileges import settle
@@ -28,6 +28,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print(describe(config))
         return 0
     hold_little()
+    collect_rarely()
     raise_descriptor_limit()
     settle(config)
     asyncio.run(run_until_signalled(config, args.load))

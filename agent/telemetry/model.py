@@ -1,4 +1,8 @@
-"""What crosses a process boundary: samples, points, spans."""
+"""What crosses a process boundary: samples, points, spans.
+
+They hold values and other such objects, never themselves, so the garbage collector has nothing to find in them (`gc=False`):
+looking through thousands of samples a second took a tenth of the agent's time.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,7 +25,7 @@ class SignalState(StrEnum):
     FAILED = "failed"
 
 
-class Buckets(msgspec.Struct, frozen=True):
+class Buckets(msgspec.Struct, frozen=True, gc=False):
     """The counts of a cumulative histogram whose bucket i holds values from 2^(first+i) to 2^(first+i+1).
 
     `below` counts the values under 2^first.
@@ -33,7 +37,7 @@ class Buckets(msgspec.Struct, frozen=True):
     sum: float
 
 
-class Exemplar(msgspec.Struct, frozen=True):
+class Exemplar(msgspec.Struct, frozen=True, gc=False):
     """One measurement of a histogram and the span that it came from; ids in lower-case hex."""
 
     value: float
@@ -42,7 +46,7 @@ class Exemplar(msgspec.Struct, frozen=True):
     span_id: str
 
 
-class ExplicitBuckets(msgspec.Struct, frozen=True):
+class ExplicitBuckets(msgspec.Struct, frozen=True, gc=False):
     """The counts of a cumulative histogram with bounds of its own.
 
     Bucket i holds values up to `bounds[i]`, the last one all above: there is one count more than bounds.
@@ -54,7 +58,7 @@ class ExplicitBuckets(msgspec.Struct, frozen=True):
     exemplars: tuple[Exemplar, ...] = ()
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """One value of one metric of the catalogue, as a collector reads it.
 
     `start_unix_ns` is when a counter began counting (0: unknown); gauges leave it at 0. The value of a
@@ -70,7 +74,7 @@ class Sample(msgspec.Struct, frozen=True):
     explicit: ExplicitBuckets | None = None
 
 
-class Point(msgspec.Struct, frozen=True):
+class Point(msgspec.Struct, frozen=True, gc=False):
     """One number of a metric as it came over OTLP; `cumulative` tells counters from gauges."""
 
     metric: str
@@ -100,14 +104,14 @@ class SpanStatus(StrEnum):
     ERROR = "error"
 
 
-class Link(msgspec.Struct, frozen=True, array_like=True):
+class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A link from one span to another; ids in lower-case hex."""
 
     trace_id: str
     span_id: str
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """One finished span; ids in lower-case hex, `parent_span_id` empty for a root."""
 
     trace_id: str

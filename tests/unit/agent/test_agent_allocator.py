@@ -47,3 +47,28 @@ def test_threads_share_one_arena() -> None:
 def test_environment_has_the_last_word() -> None:
     """Who has tuned the allocator keeps what was chosen."""
     assert run("set", MALLOC_ARENA_MAX="3") == (3, "False")
+
+
+ROUNDS = """
+import gc, sys
+from agent.allocator import collect_rarely
+if sys.argv[1] == "set":
+    collect_rarely()
+before = sum(one["collections"] for one in gc.get_stats())
+for _ in range(50):
+    board = [{"n": [n]} for n in range(2000)]
+print(sum(one["collections"] for one in gc.get_stats()) - before, gc.isenabled())
+"""
+
+
+def test_rounds_of_samples_do_not_set_the_collector_off() -> None:
+    """What lives from one round to the next is no reason to look for cycles; the collector stays on."""
+    counts = []
+    for how in ("default", "set"):
+        said = subprocess.run(
+            (sys.executable, "-c", ROUNDS, how), capture_output=True, text=True, check=True
+        )
+        count, enabled = said.stdout.split()
+        assert enabled == "True"
+        counts.append(int(count))
+    assert counts[1] < counts[0] / 10
