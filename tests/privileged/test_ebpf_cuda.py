@@ -112,7 +112,9 @@ def test_a_wait_in_progress_when_the_probe_goes_does_not_last_for_ever(
         span_probe.poll()
     (_, later) = [span for span in spans if span.pid == victim.pid]
     assert Wait.GPU_SYNC not in later.waits_s
-    assert later.waits_s[Wait.CPU] == close_to(spent.cpu_s)
+    assert later.waits_s[Wait.CPU] == pytest.approx(
+        spent.cpu_s, rel=0.25
+    )  # a spin, whoever else runs
 
 
 def test_what_was_counted_for_a_cgroup_that_is_gone_is_cleared(victim: Victim) -> None:
