@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from detector.cli.demo import gpus, parts
 from detector.cli.demo.counter import ThrottledCounter, cpu_mount, throttled_reader
 from detector.cli.demo.guard import cancel, guarded
+from detector.cli.demo.judge import ClientsView
 from detector.cli.demo.observe import IncidentLine, Observed, Observer
 from detector.cli.demo.parts import Layout
 from detector.cli.demo.plan import without_cgroups
@@ -33,6 +34,7 @@ class Finding:
     report: Report | None
     cgroup: str | None
     injecting_since_unix_s: float | None
+    clients: ClientsView | None = None
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Conductor:
     counter: ThrottledCounter | None = None
     cgroup: str | None = None
     _injecting_since_unix_s: float | None = None
+    _usual_p99_s: float | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _fault_active: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,8 +68,9 @@ class Conductor:
         injecting = asyncio.create_task(self._inject(), name="inject")
         self._tasks.append(injecting)
         incident = await guarded(self._watch(injecting), [injecting])
+        clients = ClientsView(self._usual_p99_s, self.observer.seen.load.p99_s)
         report = await self._analyse(incident) if incident else None
-        return Finding(incident, report, self.cgroup, self._injecting_since_unix_s)
+        return Finding(incident, report, self.cgroup, self._injecting_since_unix_s, clients)
 
     async def _start(self) -> None:
         """Start all parts side by side, and the load when they are up."""
@@ -128,6 +132,7 @@ class Conductor:
             await asyncio.sleep(step.wait_s)
             if not step.decoy:
                 self._injecting_since_unix_s = time.time()
+                self._usual_p99_s = self.observer.seen.load.p99_s
             injector = await self.fleet.start(parts.injector(self.layout, step))
             after_fault = self._fault_active.is_set()
             await injector.event("active", self.layout.lifetime_s if after_fault else INJECTION_S)

@@ -29,6 +29,17 @@ class Truth(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
 
+class ClientsView(msgspec.Struct, frozen=True):
+    """The P99 that the load generator measured itself; None where nobody was answered."""
+
+    before_s: float | None
+    since_s: float | None
+
+    def __str__(self) -> str:
+        before, since = map(_told, (self.before_s, self.since_s))
+        return f"P99 as its clients saw it: {before} before, {since} since"
+
+
 class Facts(msgspec.Struct, frozen=True):
     """What really happened: the truth files and what the kernel counted in the analysed interval."""
 
@@ -39,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
     """Throttled seconds of the workload's cgroup between the report's `analysed_from` and `_to`."""
     injecting_since_unix_s: float | None = None
     """When the injector was started: a deploy is felt while the new revision still warms up."""
+    clients: ClientsView | None = None
 
     @property
     def injected(self) -> Truth | None:
@@ -84,7 +96,8 @@ def judge(facts: Facts, report: Report | None) -> Judgement:
     if injected is None:
         return _conclude([Check("onset", "after the fault", "before any fault", ok=False)])
     if report is None:
-        return _conclude([Check("incident", "one", "none", ok=False)])
+        felt = f" ({facts.clients})" if facts.clients else ""
+        return _conclude([Check("incident", "one", f"none{felt}", ok=False)])
     onset = _check_onset(facts, injected, report)
     checks = [onset, _check_verdict(facts.fault, report)]
     proof = _PROOFS.get(facts.fault.name)
@@ -117,6 +130,10 @@ def _conclude(checks: Sequence[Check], *, open_end: bool = False) -> Judgement:
     if all(check.ok for check in checks):
         return Judgement(Outcome.RIGHT, tuple(checks))
     return Judgement(Outcome.INCONCLUSIVE if open_end else Outcome.WRONG, tuple(checks))
+
+
+def _told(p99_s: float | None) -> str:
+    return "nobody answered" if p99_s is None else f"{p99_s:.3g} s"
 
 
 def _check_silent(report: Report | None) -> Check:

@@ -42,7 +42,7 @@ class IncidentLine(msgspec.Struct, frozen=True):
 
 
 class LoadProgress(msgspec.Struct, frozen=True):
-    """The load generator's latest line; counts are since its start."""
+    """The load generator's latest line; counts are since its start, the P99 is that of the last ten seconds."""
 
     t: float = 0.0
     sent: int = 0
@@ -50,6 +50,8 @@ class LoadProgress(msgspec.Struct, frozen=True):
     rejected: int = 0
     failed: int = 0
     rate: float = 0.0
+    p99_s: float | None = None
+    """As the clients see it; None where nobody was answered."""
 
 
 class _Series(msgspec.Struct, frozen=True):

@@ -53,7 +53,8 @@ def reveal(
     if report is not None and counter is not None:
         counted_s = counter.between(report.analysed_from_unix_s, report.analysed_to_unix_s)
     since_unix_s = finding.injecting_since_unix_s
-    return judge(Facts(fault, finding.cgroup, truths, counted_s, since_unix_s), report)
+    facts = Facts(fault, finding.cgroup, truths, counted_s, since_unix_s, finding.clients)
+    return judge(facts, report)
 
 
 def tell(judgement: Judgement, truths: Sequence[Truth], report: Report | None) -> str:
@@ -70,11 +71,11 @@ def tell(judgement: Judgement, truths: Sequence[Truth], report: Report | None) -
             else f"{check.actual}   (expected {check.expected})"
         )
         lines.append(f"  {mark} {check.name:<{width}}  {told}")
-    if not judgement.note:
-        return "\n".join([*lines, "", _CONCLUSIONS[judgement.outcome]])
-    return "\n".join(
-        [*lines, f"  {judgement.note}", "", f"{_CONCLUSIONS[judgement.outcome]} (verdict only)"]
-    )
+    conclusion = _CONCLUSIONS[judgement.outcome]
+    if judgement.note:
+        lines.append(f"  {judgement.note}")
+        conclusion += ", by the verdict alone" if judgement.outcome is Outcome.RIGHT else ""
+    return "\n".join([*lines, "", conclusion])
 
 
 def _truth_line(truth: Truth, report: Report | None) -> str:

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from detector.cli.demo.faults import NONE, Fault
-from detector.cli.demo.judge import Facts, Judgement, Outcome, Truth, judge
+from detector.cli.demo.judge import ClientsView, Facts, Judgement, Outcome, Truth, judge
+from detector.cli.demo.outcome import tell
 from detector.model import Evidence, Report, Verdict
 from tests.support.demo_faults import (
     BAD_DEPLOY,
@@ -191,6 +192,22 @@ def test_without_a_kind_of_evidence_the_verdict_alone_is_judged() -> None:
 
 
 @pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        (Verdict.FAULT, "RIGHT, by the verdict alone"),
+        (Verdict.DEMAND, "WRONG"),
+        (Verdict.INCONCLUSIVE, "INCONCLUSIVE: the report does not commit itself"),
+    ],
+)
+def test_people_are_told_that_a_cause_was_not_judged(verdict: Verdict, told: str) -> None:
+    """Before the conclusion, which claims no more than that."""
+    lines = tell(unproven(verdict), (), None).splitlines()
+
+    assert lines[-1] == told
+    assert "no evidence kind for net-loss yet" in lines[-3]
+
+
+@pytest.mark.parametrize(
     ("verdict", "onset_s", "outcome"),
     [
         (Verdict.DEMAND, ONSET_S, Outcome.WRONG),
@@ -209,6 +226,23 @@ def test_no_incident_after_an_unproven_fault_is_wrong() -> None:
     truth = Truth("net-loss", "fault", "chat", ONSET_S, 4.0)
 
     assert failed(judge(Facts(NET_LOSS, CGROUP, (truth,)), None)) == ["incident"]
+
+
+@pytest.mark.parametrize(
+    ("since_s", "told"),
+    [
+        (1.7, "none (P99 as its clients saw it: 0.1 s before, 1.7 s since)"),
+        (None, "none (P99 as its clients saw it: 0.1 s before, nobody answered since)"),
+    ],
+)
+def test_a_fault_that_was_missed_is_told_apart_from_one_that_was_not_felt(
+    since_s: float | None, told: str
+) -> None:
+    """The clients measured for themselves."""
+    truth = Truth("net-loss", "fault", "chat", ONSET_S, 4.0)
+    facts = Facts(NET_LOSS, CGROUP, (truth,), clients=ClientsView(0.1, since_s))
+
+    assert [check.actual for check in judge(facts, None).checks] == [told]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,15 @@ def test_the_rate_is_counted_between_two_lines_of_the_load() -> None:
     assert (seen.load.rate, seen.load.ok, seen.load.rejected) == (25.0, 130, 5)
 
 
+@pytest.mark.parametrize("p99_s", [0.25, None])
+def test_what_the_clients_saw_is_kept(p99_s: float | None) -> None:
+    """Nothing where nobody was answered, never a zero."""
+    seen = Observed()
+    seen.take_load({"t": 10.0, "sent": 100, "ok": 90, "rejected": 0, "failed": 0, "p99_s": p99_s})
+
+    assert (seen.load.sent, seen.load.p99_s) == (100, p99_s)
+
+
 def test_another_line_of_the_load_is_passed_over() -> None:
     """Its last line has no time."""
     seen = Observed()
