@@ -6,10 +6,10 @@ SETUP := bash deploy/setup.sh
 ARGS ?=
 C_FILES = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: help demo test acceptance test-kernels bench-agent bench-ebpf lint format clean
+.PHONY: help demo test acceptance test-kernels bench-agent bench-ebpf bench-workload lint format clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## set up, serve real load, inject a real fault, find its cause (ARGS="--fault surge --seed 7")
 	@$(SETUP) agent,detector,workload
@@ -34,6 +34,10 @@ bench-ebpf: ## cost of the probes beside runqlat and biolatency (ARGS=--quick fo
 bench-agent: ## cost of the agent on a full node beside the node exporter, half an hour (ARGS=--quick for ten minutes)
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python -m tests.bench.bench_agent $(ARGS)
+
+bench-workload: ## batching, caches and instrumentation of the served model, eight minutes (ARGS=--quick for a minute and a half)
+	@$(SETUP) agent,detector,workload,dev
+	@$(BIN)/python -m tests.bench.bench_workload $(ARGS)
 
 lint: ## ruff, mypy --strict, import-linter, clang-format
 	@$(SETUP) agent,detector,workload,dev

@@ -131,6 +131,10 @@ class Call:
     tokens: int
     context_tokens: int
     served: tuple[Generation, ...]
+    computed_tokens: int = 0
+    """Rows times width: the padding of short prompts counts."""
+    useful_tokens: int = 0
+    """Of these, what somebody waits for: neither padding nor rows whose request is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,16 @@ class Step:
     def decode_tokens(self) -> int:
         """Tokens that were decoded."""
         return sum(call.tokens for call in self.calls if not call.prefill)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that were computed, padding and finished requests included."""
+        return sum(call.computed_tokens for call in self.calls)
+
+    @property
+    def useful_tokens(self) -> int:
+        """Tokens that were computed for somebody."""
+        return sum(call.useful_tokens for call in self.calls)
 
     @property
     def context_tokens(self) -> int:

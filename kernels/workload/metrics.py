@@ -75,6 +75,13 @@ class Metrics:
         self._iteration_tokens = self._histogram(
             "vllm:iteration_tokens_total", "Tokens per engine step.", STEP_TOKENS
         )
+        self._computed_tokens = self._counter(
+            "tailcause_workload_computed_tokens", "Tokens computed, rows times width of every call."
+        )
+        self._useful_tokens = self._counter(
+            "tailcause_workload_useful_tokens",
+            "Tokens computed for somebody: neither padding nor rows whose request is finished.",
+        )
         self._tpot = self._histogram(
             "vllm:request_time_per_output_token_seconds", "Decode time per token.", TTFT_BUCKETS_S
         )
@@ -152,6 +159,8 @@ class Metrics:
         self._preemptions.inc(step.preempted)
         if any(one.trace is not None for one in step.served):
             self._iteration_tokens.observe(step.prefill_tokens + step.decode_tokens)
+            self._computed_tokens.inc(step.computed_tokens)
+            self._useful_tokens.inc(step.useful_tokens)
 
     def expose(self, now: Reading) -> str:
         """Render the whole page, Prometheus text format 0.0.4."""

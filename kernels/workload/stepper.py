@@ -61,6 +61,7 @@ class Stepper:
     ) -> tuple[Call, list[Event]]:
         start_ns = self._clock.now_ns()
         before = [one.cached for one in some]
+        useful = sum(count for one, count in zip(some, counts, strict=True) if not one.done)
         past, fresh = np.array(before, np.int64), np.array(counts, np.int64)
         batch = Batch(first_row, tokens, past, fresh, self._held())
         chosen: list[int] = _greedy(self._backend.forward(batch))
@@ -73,7 +74,8 @@ class Stepper:
             self._kv.keep(one, first_row + at, before[at])
             if one.cached == one.length:
                 events.append(Event(one, chosen[at], one.accept(chosen[at], now_ns)))
-        return Call(prefill, start_ns, now_ns, sum(counts), sum(before), some), events
+        work = (sum(counts), sum(before), some, tokens.size, useful)
+        return Call(prefill, start_ns, now_ns, *work), events
 
     def _held(self) -> int:
         """Rows from the first one on that hold something now."""

@@ -17,10 +17,14 @@ class Row:
     budget: float | None = None
     control: Estimate | None = None
     """What the same measurement says of nothing at all, where noise may be as large as the budget."""
+    at_least: float | None = None
+    """A budget from below."""
 
     @property
     def missed(self) -> bool:
         """Whether the budget is missed: `tests.bench.paired.over` has the rule."""
+        if self.at_least is not None and not self.value.median >= self.at_least:
+            return True
         return self.budget is not None and over(self.value, self.budget, self.control)
 
     @property
@@ -39,6 +43,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         value = row.value
         budget = "" if row.budget is None else f"{row.budget:g}"
+        budget = budget if row.at_least is None else f"≥ {row.at_least:g}"
         what = f"{row.what}, {row.unit}" if row.unit else row.what
         interval = f"{value.low:.3g} … {value.high:.3g}"
         lines.append(

@@ -36,6 +36,25 @@ def test_static_batches_hold_finished_rows(bench: Bench) -> None:
     assert bench.batches == [4] * 9
 
 
+def test_padding_and_finished_rows_are_computed_and_not_useful(bench: Bench) -> None:
+    """A static batch computes rows times width: of 4 · 26 prompt tokens 38 are asked for, of 4 · 8 decoded ones 11."""
+    with bench.engine(Static(wait_s=60)) as engine:
+        lengths = zip(PROMPTS, (1, 2, 3, 9), strict=True)
+        for asked in [ask(engine, prompt, count) for prompt, count in lengths]:
+            asked.tokens()
+    assert sum(step.computed_tokens for step in bench.steps) == 4 * 26 + 4 * 8
+    assert sum(step.useful_tokens for step in bench.steps) == 38 + 11
+
+
+def test_continuous_batches_compute_nothing_in_vain(bench: Bench) -> None:
+    """Whoever is finished leaves, and prompts are computed apart."""
+    with bench.engine() as engine:
+        for asked in [ask(engine, prompt, 5) for prompt in PROMPTS]:
+            asked.tokens()
+    useful = sum(step.useful_tokens for step in bench.steps)
+    assert sum(step.computed_tokens for step in bench.steps) == useful == 38 + 4 * 4
+
+
 def test_one_step_begins_where_the_last_one_ended(bench: Bench) -> None:
     """There is no time between steps while there is work, and none is open while there is not."""
     with bench.engine() as engine:

@@ -87,7 +87,7 @@ def test_what_the_prompt_cache_had_has_no_phases() -> None:
 def test_steps_are_counted_unless_they_warm_up() -> None:
     """Tokens per step of traffic, and everybody who was preempted."""
     metrics, one = Metrics(MODEL), finished()
-    calls = (Call(False, 0, 1, 3, 99, (one,)), Call(True, 1, 2, 30, 0, (one,)))
+    calls = (Call(False, 0, 1, 3, 99, (one,), 3, 2), Call(True, 1, 2, 30, 0, (one,), 40, 30))
     metrics.count_step(Step(calls, 0.5, preempted=2))
     one.trace = object()
     metrics.count_step(Step(calls, 0.5, preempted=1))
@@ -95,6 +95,8 @@ def test_steps_are_counted_unless_they_warm_up() -> None:
     name = "vllm:iteration_tokens_total"
     assert [page[f"{name}_{part}", ""] for part in ("count", "sum")] == [1, 33]
     assert page["vllm:num_preemptions_total", ""] == 3
+    work = [page[f"tailcause_workload_{kind}_tokens_total", ""] for kind in ("computed", "useful")]
+    assert work == [43, 32]
 
 
 def test_responses_are_counted_by_status() -> None:
