@@ -243,6 +243,6 @@ def test_pressure_that_is_switched_off_is_absent(cgroup: RealCgroup) -> None:
 
     assert stalls() == 6
     switch.write_text("0")
-    assert stalls() == 0
+    assert 0 in [stalls() for _ in range(11)]  # an idle cgroup is read every tenth time
     switch.write_text("1")
     assert 6 in [stalls() for _ in range(11)]

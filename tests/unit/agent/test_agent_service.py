@@ -89,9 +89,12 @@ async def test_agent_tells_of_itself(until: Until) -> None:
     first = served.values("tailcause.agent.first_export.duration")[0].value
     assert 0 < served.values("tailcause.agent.start.duration")[0].value < first
     assert served.values("tailcause.pipe.queue.length")
-    for histogram in ("tailcause_agent_loop_lag_seconds", "tailcause_agent_gc_pause_seconds"):
-        [count] = re.findall(rf"^{histogram}_count (\S+)$", text, re.MULTILINE)
-        assert float(count) > 0
+    [lags, _collections] = [
+        float(count)
+        for name in ("loop_lag", "gc_pause")
+        for count in re.findall(rf"^tailcause_agent_{name}_seconds_count (\S+)$", text, re.MULTILINE)
+    ]
+    assert lags > 0
 
 
 async def scrape(url: str) -> str:
