@@ -92,7 +92,9 @@ async def test_agent_tells_of_itself(until: Until) -> None:
     [lags, _collections] = [
         float(count)
         for name in ("loop_lag", "gc_pause")
-        for count in re.findall(rf"^tailcause_agent_{name}_seconds_count (\S+)$", text, re.MULTILINE)
+        for count in re.findall(
+            rf"^tailcause_agent_{name}_seconds_count (\S+)$", text, re.MULTILINE
+        )
     ]
     assert lags > 0
 
