@@ -38,6 +38,7 @@ pytestmark = [
 
 CPUS = sorted(os.sched_getaffinity(0))
 NAPS, NAP_S = 11, 0.3
+HOGS = 3
 ROUNDS = 8
 RUNQLAT = shutil.which("runqlat", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 NAPPER = (
@@ -48,8 +49,8 @@ import json, time
 def queued_s():
     return int(open("/proc/self/schedstat").read().split()[1]) / 1e9
 naps = []
-for _ in range(int(sys.argv[1])):
-    end = time.thread_time() + 0.02
+for nap in range(int(sys.argv[1])):
+    end = time.thread_time() + (0.004, 0.0045, 0.005, 0.0035)[nap % 4]
     while time.thread_time() < end: pass
     before_s, began_s = queued_s(), time.perf_counter()
     time.sleep(float(sys.argv[2]))
@@ -60,7 +61,9 @@ with open(sys.argv[3], "w") as file: json.dump(naps, file)
     )
     * ROUNDS,
 )
-"""Works, which lets it overdraw its share of the CPU, and naps; says what the kernel has added to run_delay meanwhile."""
+"""Works a little longer than its slice, which lets it overdraw its share of the CPU, and naps; says what the kernel has
+added to run_delay meanwhile. Beside three hogs every seventh nap of 4 ms fools Linux 6.18, of 20 ms beside one hog
+every fifteenth, of 6 ms none."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def runqlat(pids: Sequence[int]) -> Iterator[dict[int, int]]:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
-    """Let a thread nap beside a hog and move it whenever it has just fallen asleep, until the kernel was fooled."""
+    """Let a thread nap beside hogs and move it whenever it has just fallen asleep, until the kernel was fooled."""
     if RUNQLAT is None:
         pytest.skip("needs runqlat (libbpf-tools)")
     said = tmp_path_factory.mktemp("naps") / "naps.json"
@@ -120,7 +123,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     with (
         attached(Sched(), probe) as session,
         cgroups("napping") as [cgroup],
-        running(HOG, 1, cgroup, CPUS[-1]),
+        running(HOG, HOGS, cgroup, CPUS[-1]),
         Gated(NAPPER, str(NAPS), str(NAP_S), str(said)).put(cgroup, CPUS[-1]) as napper,
     ):
         session.watch([napper.pid])
