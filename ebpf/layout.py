@@ -69,7 +69,7 @@ class Layout:
 
 CONFIG = Layout("tc_config", "=II512s")
 STATS = Layout("tc_stats", "=8Q")
-THREAD = Layout("tc_thread", f"=QQ6IIIIHBBQQQII{WAITS}Q")
+THREAD = Layout("tc_thread", f"=QQIIIHBBQQQII{WAITS}Q")
 DELAY = Layout("tc_delay", f"={SLOTS}QQQQ")
 PAIR = Layout("tc_pair", "=IIQ")
 SPAN = Layout("tc_span", f"=5Q4I{WAITS}Q")

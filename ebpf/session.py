@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 BUILT = Path(__file__).parent / "built"
 BTF = Path("/sys/kernel/btf/vmlinux")
+_ANYBODY = 1  # TC_ANYBODY
 
 
 class Loader(StrEnum):
@@ -151,6 +152,8 @@ class Session:
         wanted = {struct.pack("=I", pid) for pid in asked[: watched.max_entries]}
         for key in set(watched.keys()) - wanted:
             watched.delete(key)
+        if wanted:
+            generation.update(struct.pack("=I", _ANYBODY), struct.pack("=I", 1))
         for key in wanted:
             watched.update(key, struct.pack("=I", 1))
         self._generation += 1

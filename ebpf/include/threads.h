@@ -12,7 +12,7 @@ struct {
 	__type(value, struct tc_thread);
 } threads SEC(".maps");
 
-/* Processes whose threads' waits are divided; `watch_generation` grows with every change. */
+/* Processes whose threads' waits are divided; `watch_generation` grows with every change of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -22,7 +22,24 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, u32);
 	__type(value, u32);
 } watch_generation SEC(".maps");
+
+#define TC_ANYBODY 1 /* the key in watch_generation that says whether a thread has ever been watched */
+
+static __always_inline bool tc_is_anybody_watched(void)
+{
+	u32 key = TC_ANYBODY, *anybody = bpf_map_lookup_elem(&watch_generation, &key);
+
+	return anybody && *anybody;
+}
+
+static __always_inline void tc_note_watching(void)
+{
+	u32 key = TC_ANYBODY, *anybody = bpf_map_lookup_elem(&watch_generation, &key);
+
+	if (anybody)
+		*anybody = 1;
+}

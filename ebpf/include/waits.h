@@ -26,19 +26,10 @@ enum tc_watching {
 	TC_WATCH_SPANS = 2,   /* it has opened a span */
 };
 
-#define TC_HOLDERS 3
-
-/* A cgroup that had a CPU, and for how long (at most 4 s); neighbours in time with the same cgroup are one. */
-struct tc_holder {
-	u32 slot;
-	u32 ran_ns;
-};
-
 struct tc_thread {
 	/* for every thread */
 	u64 run_delay_ns; /* sched_info.run_delay when it was last looked at */
 	u64 cgroup_id;
-	struct tc_holder holders[TC_HOLDERS]; /* who had the CPU before this thread got it, the last one first */
 	u32 cgroup_slot;
 	u32 changes;	       /* odd while what follows is being changed, for who looks from another CPU */
 	u32 generation;	       /* of `watched` when `watching` was last decided; 0: never */
@@ -54,4 +45,4 @@ struct tc_thread {
 	u32 gpu_depth; /* inside of how many GPU synchronisation calls */
 	u64 wait_ns[TC_WAITS];
 };
-_Static_assert(sizeof(struct tc_thread) == 184, "ebpf/layout.py mirrors this");
+_Static_assert(sizeof(struct tc_thread) == 160, "ebpf/layout.py mirrors this");

@@ -48,7 +48,15 @@ static __noinline int write_back(u32 victim, u32 aggressor, u64 ns)
 	return 0;
 }
 
-/* Who had this CPU last; `since_ns` is when a real-time thread got it. */
+#define TC_HOLDERS 3
+
+/* A cgroup that had a CPU, and for how long (at most 4 s); neighbours in time with the same cgroup are one. */
+struct tc_holder {
+	u32 slot;
+	u32 ran_ns;
+};
+
+/* Who had this CPU last, before who has it now; `since_ns` is when a real-time thread got it. */
 struct cpu {
 	u64 since_ns;
 	struct tc_holder holders[TC_HOLDERS];
@@ -74,7 +82,7 @@ static __always_inline void note_holder(struct cpu *cpu, u32 slot, u64 ran_ns)
 	cpu->holders[0].ran_ns = ran_ns < ~0U ? ran_ns : ~0U;
 }
 
-static __noinline int charge(u32 victim, u32 aggressor, u64 ns)
+static __always_inline int charge(u32 victim, u32 aggressor, u64 ns)
 {
 	u32 place = (victim * 31 + aggressor) & (TC_PAIRS - 1);
 	struct tc_pair *pair = bpf_map_lookup_elem(&pairs, &place);
@@ -93,16 +101,19 @@ static __noinline int charge(u32 victim, u32 aggressor, u64 ns)
 	return 0;
 }
 
-/* Charge a wait to those who had the CPU meanwhile, the last one first; what is older goes to the oldest known. */
-static __always_inline void charge_holders(struct tc_thread *thread, u64 queued_ns)
+/* Charge a wait to those who had the CPU meanwhile, the last one first; what is older goes to the oldest known.
+ *
+ * Nobody has been noted since the thread got the CPU, so that when it leaves, those before it are still the first.
+ */
+static __always_inline void charge_holders(struct tc_thread *thread, struct cpu *cpu, u64 queued_ns)
 {
 	for (int i = 0; i < TC_HOLDERS && queued_ns; i++) {
-		u64 part = thread->holders[i].ran_ns;
+		u64 part = cpu->holders[i].ran_ns;
 
 		if (part > queued_ns || i == TC_HOLDERS - 1)
 			part = queued_ns;
 		if (part)
-			charge(thread->cgroup_slot, thread->holders[i].slot, part);
+			charge(thread->cgroup_slot, cpu->holders[i].slot, part);
 		queued_ns -= part;
 	}
 }
@@ -142,6 +153,7 @@ static __always_inline void decide_watching(struct task_struct *task, struct tc_
 		thread->since_ns = bpf_ktime_get_ns();
 		thread->pending_ns = 0;
 	}
+	tc_fence();
 	thread->watching = (thread->watching & TC_WATCH_SPANS) | wanted;
 	thread->generation = *generation;
 }
@@ -158,11 +170,11 @@ static __always_inline u64 ran_for(struct task_struct *task, struct cpu *cpu)
 }
 
 /* Returns the slot of the cgroup that leaves the CPU. */
-static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ran_ns, u64 *now)
+static __always_inline u32 leave(struct task_struct *task, struct cpu *cpu, bool runnable, u64 ran_ns, u64 *now)
 {
 	struct tc_thread *thread;
 	u64 queued_ns, throttled_ns, clock_ns, id;
-	bool first;
+	bool first, watched_closely;
 
 	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread) {
@@ -180,11 +192,12 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ra
 	}
 	if (!first) { /* else it is the delay of its whole life until now */
 		record(thread, queued_ns - throttled_ns, throttled_ns, runnable);
-		charge_holders(thread, queued_ns - throttled_ns);
+		charge_holders(thread, cpu, queued_ns - throttled_ns);
 	}
-	tc_begin_change(thread);
 	decide_watching(task, thread);
-	if (thread->watching) {
+	watched_closely = thread->watching;
+	if (watched_closely) {
+		tc_begin_change(thread);
 		*now = bpf_ktime_get_ns();
 		tc_make_up(thread, ran_ns, *now);
 		tc_settle(thread, queued_ns, throttled_ns, *now);
@@ -194,18 +207,16 @@ static __always_inline u32 leave(struct task_struct *task, bool runnable, u64 ra
 	thread->run_delay_ns = task->sched_info.run_delay;
 	thread->throttled = runnable && tc_is_throttled(task);
 	thread->moved_asleep = false;
-	tc_end_change(thread);
+	if (watched_closely)
+		tc_end_change(thread);
 	return thread->cgroup_slot;
 }
 
-static __always_inline void enter(struct task_struct *task, struct cpu *cpu, u64 now)
+static __always_inline void enter(struct task_struct *task, u64 now)
 {
 	struct tc_thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
 
-	if (!thread)
-		return;
-	__builtin_memcpy(thread->holders, cpu->holders, sizeof(thread->holders));
-	if (thread->watching)
+	if (thread && thread->watching)
 		tc_enter(thread, now ? now : bpf_ktime_get_ns());
 }
 
@@ -219,13 +230,13 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 		return 0;
 	if (prev->pid) {
 		ran_ns = ran_for(prev, cpu);
-		note_holder(cpu, leave(prev, runnable, ran_ns, &now), ran_ns);
+		note_holder(cpu, leave(prev, cpu, runnable, ran_ns, &now), ran_ns);
 	} else /* who waits now began to wait while it was idle */
 		note_holder(cpu, TC_IDLE, ~0U);
 	if (next->prio < MAX_RT_PRIO)
 		cpu->since_ns = bpf_ktime_get_ns();
-	if (next->pid)
-		enter(next, cpu, now);
+	if (next->pid && tc_is_anybody_watched())
+		enter(next, now);
 	return 0;
 }
 

@@ -54,6 +54,7 @@ static __always_inline struct tc_thread *current_thread(u64 now)
 	} else {
 		thread->since_ns = now;
 		thread->pending_ns = 0;
+		tc_note_watching();
 	}
 	thread->watching |= TC_WATCH_SPANS;
 	tc_end_change(thread);
