@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
-from aiohttp import web
 
 from agent.collecting import Collecting
+from agent.http.message import Request, Response, Routes
 from agent.telemetry.model import SignalState
 
 EBPF = "ebpf"
@@ -47,15 +47,14 @@ class Health:
         self.listening = False
         self.draining = False
 
-    def register(self, app: web.Application) -> None:
-        """Add the two paths."""
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
+    def routes(self) -> Routes:
+        """Return the two paths, for a server."""
+        return {"/healthz": {"GET": self._healthz}, "/readyz": {"GET": self._readyz}}
 
-    async def _healthz(self, _: web.Request) -> web.Response:
+    async def _healthz(self, _: Request) -> Response:
         return _response("alive", self.alive())
 
-    async def _readyz(self, _: web.Request) -> web.Response:
+    async def _readyz(self, _: Request) -> Response:
         return _response("ready", self.ready())
 
     def summary(self) -> str:
@@ -118,11 +117,11 @@ class Health:
         return self._monotonic_s() - self._started_s
 
 
-def _response(good: str, checks: list[Check]) -> web.Response:
+def _response(good: str, checks: list[Check]) -> Response:
     fine = all(_ok(checks))
     verdict = Verdict(good if fine else f"not {good}", checks)
     body = msgspec.json.encode(verdict)
-    return web.Response(status=200 if fine else 503, body=body, content_type="application/json")
+    return Response(200 if fine else 503, body, "application/json")
 
 
 def _ok(checks: list[Check]) -> Iterator[bool]:

@@ -1,19 +1,18 @@
-"""One HTTP application on one port."""
+"""One HTTP server on one port, and the words for it when the port cannot be had."""
 
 import errno
 import ssl
 
-from aiohttp import web
-
 from agent.errors import CannotStartError
-from agent.otlp.receiver import runner
+from agent.http.message import Routes
+from agent.http.server import Server
 
 
 class Listener:
-    """Listens for an application; the caller learns the port and stops it."""
+    """Listens with some routes; the caller learns the port and stops it."""
 
-    def __init__(self, app: web.Application, host: str, tls: ssl.SSLContext | None = None) -> None:
-        self._runner = runner(app)
+    def __init__(self, routes: Routes, host: str, tls: ssl.SSLContext | None = None) -> None:
+        self._server = Server(routes)
         self._host = host
         self._tls = tls
 
@@ -22,18 +21,19 @@ class Listener:
 
         `flag` is the option that the message tells the user to change.
         """
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, port, ssl_context=self._tls).start()
+            return await self._server.start(self._host, port, self._tls)
         except OSError as exc:
-            await self._runner.cleanup()
             raise cannot_listen(exc, self._host, port, flag) from exc
-        bound: int = self._runner.addresses[0][1]
-        return bound
+
+    @property
+    def refused(self) -> int:
+        """How many connections found no room."""
+        return self._server.refused
 
     async def stop(self) -> None:
         """Stop listening; requests at work get a second to finish."""
-        await self._runner.cleanup()
+        await self._server.stop()
 
 
 def cannot_listen(exc: OSError, host: str, port: int, flag: str) -> CannotStartError:

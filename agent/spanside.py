@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aiohttp import web
-
 from agent.config import Config
 from agent.enrich import Enricher
 from agent.inflight import InFlight
@@ -29,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 OTLP_PORT, GRPC_PORT = "otlp_port", "otlp_grpc_port"
 _PIPE = "intake"
+_DROPPED = "tailcause.pipe.dropped"
 _TICK_S = 0.5
 
 
@@ -41,10 +40,8 @@ class SpanSide:
         self._intake = intake
         self._receiver = Receiver(intake.accept, access=granted)
         self._grpc = GrpcReceiver(self._receiver.admission, granted)
-        app = web.Application()
-        self._receiver.register(app)
         tls = granted.tls.context() if granted.tls is not None else None
-        self._listener = Listener(app, config.listen, tls)
+        self._listener = Listener(self._receiver.routes(), config.listen, tls)
         self._start_unix_ns = time.time_ns()
 
     async def start(self, group: asyncio.TaskGroup, ports: dict[str, int]) -> None:
@@ -92,6 +89,10 @@ class SpanSide:
         """Return what the receivers and the stages count."""
         admission, stages = self._receiver.admission, self._intake.stages
         samples = _of_admission(admission, self._start_unix_ns)
+        if refused := self._listener.refused:
+            keys = {PIPE: _PIPE, REASON: "too_many_connections"}
+            now = time.time_ns()
+            samples.append(Sample(_DROPPED, refused, now, keys, self._start_unix_ns))
         for stage in (stages.metrics, stages.in_flight, stages.redactor, stages.sampler):
             if stage is not None:
                 samples.extend(stage.own_samples())
@@ -110,7 +111,7 @@ def _of_admission(admission: Admission, start_unix_ns: int) -> list[Sample]:
     ]
     answers.append(counter("tailcause.otlp.duplicates", admission.duplicates, {}))
     return answers + [
-        counter("tailcause.pipe.dropped", count, {PIPE: _PIPE, REASON: reason})
+        counter(_DROPPED, count, {PIPE: _PIPE, REASON: reason})
         for reason, count in admission.rejected.items()
     ]
 

@@ -4,12 +4,11 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 
-from aiohttp import web
-
+from agent.http.server import Server
 from agent.otlp.access import Access, AccessError, access, warn_if_open
 from agent.otlp.admission import Accept
 from agent.otlp.grpc_receiver import GrpcReceiver
-from agent.otlp.receiver import Receiver, runner
+from agent.otlp.receiver import Receiver
 from detector.config import Config
 from detector.errors import CannotStartError
 
@@ -36,14 +35,10 @@ async def listen(
     asked = _granted(config)
     warn_if_open(config.host, asked)
     receiver = Receiver(accept, access=asked)
-    app = web.Application()
-    receiver.register(app)
-    served = runner(app)
-    await served.setup()
-    stack.push_async_callback(served.cleanup)
+    server = Server(receiver.routes())
+    stack.push_async_callback(server.stop)
     tls = asked.tls.context() if asked.tls is not None else None
-    await web.SockSite(served, listener, ssl_context=tls).start()
-    ports = {"otlp_port": int(listener.getsockname()[1])}
+    ports = {"otlp_port": await server.start(tls=tls, listener=listener)}
     if config.otlp_grpc_port != GRPC_OFF:
         grpc = GrpcReceiver(receiver.admission, asked)
         stack.push_async_callback(grpc.stop)

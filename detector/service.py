@@ -15,7 +15,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agent.otlp.receiver import runner
 from detector import intake
 from detector import state as state_folder
 from detector.analysis import Analyse, Analyst
@@ -113,7 +112,7 @@ async def _every(
 
 async def _listen(stack: AsyncExitStack, app: web.Application, listener: socket.socket) -> int:
     """Serve an application; returns the port."""
-    served = runner(app)
+    served = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await served.setup()
     stack.push_async_callback(served.cleanup)
     await web.SockSite(served, listener).start()

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from aiohttp import web
-
 from agent.exporters import exposition
 from agent.exporters.base import ExporterContext
 from agent.exporters.label_texts import LabelTexts
+from agent.http.message import Request, Response
 from agent.listen import Listener
 from agent.telemetry.model import Sample
 
@@ -20,10 +19,8 @@ class PrometheusExporter:
         self._context = context
         self._texts = LabelTexts()
         self._rendering = asyncio.Lock()
-        app = web.Application()
-        app.router.add_get("/metrics", self._scrape)
-        context.health.register(app)
-        self._listener = Listener(app, context.config.listen)
+        routes = {"/metrics": {"GET": self._scrape}, **context.health.routes()}
+        self._listener = Listener(routes, context.config.listen)
 
     async def start(self, group: asyncio.TaskGroup) -> None:  # noqa: ARG002  it needs no task
         """Listen; the port is told in the context's `ports`."""
@@ -34,14 +31,14 @@ class PrometheusExporter:
         """Stop listening."""
         await self._listener.stop()
 
-    async def _scrape(self, request: web.Request) -> web.Response:
-        openmetrics = exposition.wants_openmetrics(request.headers.get("Accept", ""))
+    async def _scrape(self, request: Request) -> Response:
+        openmetrics = exposition.wants_openmetrics(request.headers.get("accept", ""))
         async with self._rendering:
             body = await asyncio.to_thread(
                 self._render, self._context.board.snapshot(), openmetrics=openmetrics
             )
         kind = exposition.OPENMETRICS_TYPE if openmetrics else exposition.CLASSIC_TYPE
-        return web.Response(body=body, headers={"Content-Type": kind, "Vary": "Accept"})
+        return Response(200, body, kind, {"Vary": "Accept"})
 
     def _render(self, samples: list[Sample], *, openmetrics: bool) -> bytes:
         self._texts.turn()

@@ -8,9 +8,9 @@ import time
 import zlib
 from collections.abc import Callable
 
-import aiohttp
 from google.protobuf import message as protobuf
 
+from agent.http.client import HttpClient, HttpError
 from agent.otlp.batch import BATCH_HEADER, Batch
 from agent.otlp.codec import PROTOBUF, Signal
 from agent.otlp.retry import RETRYABLE_STATUSES, Retry, retry_after_s
@@ -18,14 +18,13 @@ from agent.otlp.status import empty_response, rejected_field
 from agent.otlp.tls import client_context
 from agent.otlp.transport import GZIP, Delivered, Outcome, Refused, Target, TokenFile
 
-_RESPONSE_BYTES = 1 << 16
 _GZIP_WINDOW = 31
 _GZIP_LEVEL = 1  # of spans, level 6 makes as little in over twice the time
 _IN_THREAD_BYTES = 1 << 16
 
 
 class HttpTransport:
-    """One session, made at the first attempt."""
+    """One connection, made at the first attempt and kept."""
 
     def __init__(
         self,
@@ -35,41 +34,30 @@ class HttpTransport:
         unix_time_s: Callable[[], float] = time.time,
     ) -> None:
         self._target = target
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._retry_after_max_s = retry_after_max_s
         self._unix_time_s = unix_time_s
-        self._endpoint = target.endpoint.rstrip("/")
-        self._tls = client_context(target) if self._endpoint.startswith("https:") else None
+        tls = client_context(target) if target.endpoint.startswith("https:") else None
+        self._client = HttpClient(target.endpoint, tls, timeout_s)
         self._token = TokenFile(target.token_file)
-        self._session: aiohttp.ClientSession | None = None
 
     async def attempt(self, batch: Batch) -> Outcome:
         """Post it once."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
         headers = self._headers(batch)
         body = batch.body
         if self._target.compression == GZIP:
             headers["Content-Encoding"] = GZIP
             body = await gzip(body)
         try:
-            async with self._session.post(
-                f"{self._endpoint}/v1/{batch.signal}",
-                data=body,
-                headers=headers,
-                allow_redirects=False,
-                ssl=self._tls if self._tls is not None else True,
-            ) as response:
-                answer = await response.content.read(_RESPONSE_BYTES)
-        except (aiohttp.ClientError, OSError, TimeoutError) as exc:
+            answer = await self._client.post(f"/v1/{batch.signal}", body, headers)
+        except (HttpError, OSError, TimeoutError) as exc:
             return Retry(str(exc) or type(exc).__name__)
-        if response.status in RETRYABLE_STATUSES:
-            header = response.headers.get("Retry-After")
+        if answer.status in RETRYABLE_STATUSES:
+            header = answer.headers.get("retry-after")
             after_s = retry_after_s(header, self._unix_time_s(), self._retry_after_max_s)
-            return Retry(f"HTTP {response.status}", after_s)
-        if response.status != 200:
-            return Refused(f"HTTP {response.status}")
-        return Delivered(min(rejected(batch.signal, answer), batch.items))
+            return Retry(f"HTTP {answer.status}", after_s)
+        if answer.status != 200:
+            return Refused(f"HTTP {answer.status}")
+        return Delivered(min(rejected(batch.signal, answer.body), batch.items))
 
     def _headers(self, batch: Batch) -> dict[str, str]:
         headers = {
@@ -82,10 +70,8 @@ class HttpTransport:
         return headers
 
     async def close(self) -> None:
-        """Close the session."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close the connection."""
+        await self._client.close()
 
 
 async def gzip(body: bytes) -> bytes:

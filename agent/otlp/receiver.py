@@ -1,4 +1,4 @@
-"""OTLP/HTTP intake for an aiohttp application.
+"""OTLP/HTTP intake: the routes of an HTTP server.
 
 Source: OTLP specification 1.x, sections "OTLP/HTTP Request", "OTLP/HTTP Response" and
 "OTLP/HTTP Throttling".
@@ -6,10 +6,8 @@ Source: OTLP specification 1.x, sections "OTLP/HTTP Request", "OTLP/HTTP Respons
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 
-from aiohttp import web
-
+from agent.http.message import BodyError, Handler, Request, Response, Routes
 from agent.otlp.access import Access
 from agent.otlp.admission import (
     BUSY_RETRY_S,
@@ -25,12 +23,9 @@ from agent.otlp.batch import BATCH_HEADER
 from agent.otlp.codec import JSON, PROTOBUF, Signal
 from agent.otlp.status import Code, error_body, success_body
 
-__all__ = ["Limits", "Receiver", "Verdict", "runner"]
+__all__ = ["Limits", "Receiver", "Verdict"]
 
 TRANSPORT = "http"
-
-_READ_BYTES = 1 << 16
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Receiver:
@@ -47,13 +42,12 @@ class Receiver:
         self._access = access or Access()
         self._buffered_bytes = 0
 
-    def register(self, app: web.Application) -> None:
-        """Add the three routes; run the application through `runner` to bound gzip bombs."""
-        for signal in Signal:
-            app.router.add_post(f"/v1/{signal}", self._handler(signal))
+    def routes(self) -> Routes:
+        """Return the three paths, for a server."""
+        return {f"/v1/{signal}": {"POST": self._handler(signal)} for signal in Signal}
 
-    def _handler(self, signal: Signal) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
+    def _handler(self, signal: Signal) -> Handler:
+        async def handle(request: Request) -> Response:
             try:
                 response = await self._answer(signal, request)
             except Refusal as refusal:
@@ -63,32 +57,30 @@ class Receiver:
 
         return handle
 
-    async def _answer(self, signal: Signal, request: web.Request) -> web.Response:
-        if not self._access.admits(request.headers.get("Authorization", "")):
+    async def _answer(self, signal: Signal, request: Request) -> Response:
+        if not self._access.admits(request.headers.get("authorization", "")):
             raise Refusal(401, Code.UNAUTHENTICATED, "send Authorization: Bearer and a valid token")
         content_type = request.content_type
         if content_type not in {PROTOBUF, JSON}:
             raise Refusal(415, Code.INVALID_ARGUMENT, f"send {PROTOBUF} or {JSON}")
         raw = await self._read(request)
-        batch_id = request.headers.get(BATCH_HEADER, "")
-        body = Body(raw, _encoding(request, raw), content_type, batch_id)
-        verdict = await self.admission.take(signal, body)
-        return web.Response(
-            body=success_body(signal, verdict.rejected, verdict.reason, content_type),
-            content_type=content_type,
-        )
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        batch_id = request.headers.get(BATCH_HEADER.lower(), "")
+        verdict = await self.admission.take(signal, Body(raw, encoding, content_type, batch_id))
+        answer = success_body(signal, verdict.rejected, verdict.reason, content_type)
+        return Response(200, answer, content_type)
 
-    async def _read(self, request: web.Request) -> bytes:
+    async def _read(self, request: Request) -> bytes:
         if (request.content_length or 0) > self._limits.body_bytes:
             raise too_large(self._limits.body_bytes)
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.read_timeout_s):
-                async for chunk in request.content.iter_chunked(_READ_BYTES):
+                async for chunk in request.body:
                     self._take(body, chunk)
         except TimeoutError:
             raise Refusal(408, Code.DEADLINE_EXCEEDED, "the body came too slowly") from None
-        except web.RequestPayloadError as exc:
+        except BodyError as exc:
             raise Refusal(400, Code.INVALID_ARGUMENT, "the body is damaged") from exc
         finally:
             self._buffered_bytes -= len(body)
@@ -103,35 +95,13 @@ class Receiver:
         body += chunk
 
 
-def _encoding(request: web.Request, body: bytes) -> str:
-    encoding = request.headers.get("Content-Encoding", "").strip().lower()
-    if encoding == "gzip" and not body.startswith(_GZIP_MAGIC):
-        return ""  # a server that does not run under `runner` has taken it off already
-    return encoding
-
-
-def _refused(refusal: Refusal, content_type: str) -> web.Response:
+def _refused(refusal: Refusal, content_type: str) -> Response:
     answer_type = PROTOBUF if content_type == PROTOBUF else JSON
-    response = web.Response(
-        status=refusal.status,
-        body=error_body(refusal.code, refusal.text, answer_type),
-        content_type=answer_type,
-    )
+    body = error_body(refusal.code, refusal.text, answer_type)
+    response = Response(refusal.status, body, answer_type)
     if refusal.retry_after_s is not None:
         response.headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
     if refusal.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
-    if refusal.status in {401, 408, 413, 503}:
-        response.force_close()  # the rest of the body is unread
+    response.close = refusal.status in {401, 408, 413, 503}  # the rest of the body is unread
     return response
-
-
-def runner(app: web.Application) -> web.AppRunner:
-    """Return a runner that leaves content encodings to the receiver, which bounds them."""
-    return web.AppRunner(
-        app,
-        access_log=None,
-        auto_decompress=False,
-        lingering_time=1.0,
-        shutdown_timeout=1.0,
-    )

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 
 from agent.host.kernel_events import KernelEvent, KernelEvents
 from agent.host.kmsg import KMSG, KernelLog
+from agent.http.server import Server
 from agent.otlp.codec import Message, Signal
 from agent.otlp.decode import attributes
-from agent.otlp.receiver import Receiver, Verdict, runner
+from agent.otlp.receiver import Receiver, Verdict
 from tests.support.kernel_workloads import Gated, cgroups
 from tests.support.memory_cgroup import MemoryLimit, why_no_memory_limit
 from tests.support.running_agent import agent
@@ -61,16 +61,12 @@ class Logs:
 async def logs() -> AsyncIterator[Logs]:
     """Serve a back end."""
     served = Logs()
-    app = web.Application()
-    Receiver(served.accept).register(app)
-    app_runner = runner(app)
-    await app_runner.setup()
-    await web.TCPSite(app_runner, "127.0.0.1", 0).start()
-    served.url = f"http://127.0.0.1:{app_runner.addresses[0][1]}"
+    server = Server(Receiver(served.accept).routes())
+    served.url = f"http://127.0.0.1:{await server.start()}"
     try:
         yield served
     finally:
-        await app_runner.cleanup()
+        await server.stop()
 
 
 async def test_a_line_of_the_kernels_log_arrives(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
-
+from agent.http.message import Handler, Request, Response, Routes
+from agent.http.server import Server
 from agent.otlp.codec import Message, Signal, spans
-from agent.otlp.receiver import Receiver, Verdict, runner
+from agent.otlp.receiver import Receiver, Verdict
 
 _PAUSE_S = 0.02
 
@@ -24,6 +23,7 @@ class Moody:
     def __init__(self, mood: Path, taken: Path) -> None:
         self._mood = mood
         self._taken = taken.open("a", buffering=1)
+        self._server = Server(self._moody(Receiver(self.accept).routes()))
 
     @property
     def mood(self) -> str:
@@ -42,38 +42,43 @@ class Moody:
         await self.until_other_than("mute")
         return Verdict()
 
-    def middleware(self) -> object:
-        """Return what refuses before the receiver sees anything."""
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection; in the mood `garbage` in no protocol at all."""
+        if self.mood != "garbage":
+            await self._server.serve(reader, writer)
+            return
+        await reader.read(1)
+        writer.write(b"\x00\xff no HTTP at all\r\n\r\n")
+        writer.close()
 
-        @web.middleware
-        async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
-            mood = self.mood
-            if mood == "hang":
-                await self.until_other_than("hang")
-                return web.Response(status=503)
-            if mood == "garbage":
-                assert request.transport is not None
-                request.transport.write(b"\x00\xff no HTTP at all\r\n\r\n")
-                request.transport.close()
-            if mood in {"503", "garbage"}:
-                return web.Response(status=503)
-            if mood == "429":
-                return web.Response(status=429, headers={"Retry-After": "1"})
-            return await handler(request)
+    def _moody(self, routes: Routes) -> Routes:
+        """Refuse before the receiver sees anything."""
 
-        return refuse
+        def moody(handler: Handler) -> Handler:
+            async def answer(request: Request) -> Response:
+                mood = self.mood
+                if mood == "hang":
+                    await self.until_other_than("hang")
+                if mood in {"hang", "503", "garbage"}:
+                    return Response(503, close=True)
+                if mood == "429":
+                    return Response(429, headers={"Retry-After": "1"})
+                return await handler(request)
+
+            return answer
+
+        return {
+            path: {verb: moody(one) for verb, one in all_.items()} for path, all_ in routes.items()
+        }
 
 
 async def serve(port: int, moody: Moody) -> None:
     """Serve until killed."""
-    app = web.Application(middlewares=[moody.middleware()])  # type: ignore[list-item]
-    Receiver(moody.accept).register(app)
-    app_runner = runner(app)
-    await app_runner.setup()
-    await web.TCPSite(app_runner, "127.0.0.1", port, reuse_address=True).start()
+    server = await asyncio.start_server(moody.connected, "127.0.0.1", port, reuse_address=True)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    await asyncio.Event().wait()
+    async with server:
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

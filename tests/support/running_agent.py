@@ -10,10 +10,9 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from aiohttp import web
-
+from agent.http.server import Server
 from agent.otlp.codec import Message, Signal, points, spans
-from agent.otlp.receiver import Receiver, Verdict, runner
+from agent.otlp.receiver import Receiver, Verdict
 from agent.telemetry.model import Point, Span
 
 COMMAND = (sys.executable, "-m", "agent.cli")
@@ -42,16 +41,12 @@ class Backend:
 async def backend() -> AsyncIterator[Backend]:
     """Serve a back end on a free port."""
     served = Backend()
-    app = web.Application()
-    Receiver(served.accept).register(app)
-    app_runner = runner(app)
-    await app_runner.setup()
-    await web.TCPSite(app_runner, "127.0.0.1", 0).start()
-    served.url = f"http://127.0.0.1:{app_runner.addresses[0][1]}"
+    server = Server(Receiver(served.accept).routes())
+    served.url = f"http://127.0.0.1:{await server.start()}"
     try:
         yield served
     finally:
-        await app_runner.cleanup()
+        await server.stop()
 
 
 @dataclass

@@ -12,14 +12,14 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
-from aiohttp import web
 
 from agent.errors import CannotStartError
+from agent.http.server import Server
 from agent.otlp.access import REREAD_S, Access, Tls, Tokens, access, is_loopback, warn_if_open
 from agent.otlp.admission import Verdict
 from agent.otlp.codec import JSON, Message, Signal
 from agent.otlp.grpc_receiver import SERVICES, GrpcReceiver
-from agent.otlp.receiver import Receiver, runner
+from agent.otlp.receiver import Receiver
 from agent.otlp.status import Code
 from tests.support.certificates import Certificates, make_certificates
 
@@ -54,19 +54,16 @@ async def serving(granted: Access) -> AsyncIterator[Served]:
         return Verdict()
 
     receiver = Receiver(accept, access=granted)
-    app = web.Application()
-    receiver.register(app)
-    served = runner(app)
-    await served.setup()
-    context = granted.tls.context() if granted.tls else None
-    await web.TCPSite(served, "127.0.0.1", 0, ssl_context=context).start()
+    server = Server(receiver.routes())
+    tls = granted.tls.context() if granted.tls else None
+    http_port = await server.start(tls=tls)
     other = GrpcReceiver(receiver.admission, granted)
     port = await other.start("127.0.0.1", 0)
     try:
-        yield Served(served.addresses[0][1], port)
+        yield Served(http_port, port)
     finally:
         await other.stop()
-        await served.cleanup()
+        await server.stop()
 
 
 async def post(url: str, token: str = "", context: ssl.SSLContext | None = None) -> Any:

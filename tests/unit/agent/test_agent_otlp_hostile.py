@@ -12,15 +12,15 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
-from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
+from agent.http.server import Server
 from agent.otlp.admission import Limits, Verdict
 from agent.otlp.codec import JSON, PROTOBUF, Message, Signal, count_items
 from agent.otlp.grpc_receiver import SERVICES, GrpcReceiver
-from agent.otlp.receiver import Receiver, runner
+from agent.otlp.receiver import Receiver
 
 PATH = f"/{SERVICES[Signal.TRACES]}/Export"
 REFUSALS_HTTP = {400, 401, 408, 413, 415, 429, 503}
@@ -62,19 +62,15 @@ async def serving(limits: Limits | None = None) -> AsyncIterator[Served]:
     """Serve both transports under one admission."""
     served = Served()
     receiver = Receiver(served.accept, limits)
-    app = web.Application()
-    receiver.register(app)
-    app_runner = runner(app)
-    await app_runner.setup()
-    await web.TCPSite(app_runner, "127.0.0.1", 0).start()
+    server = Server(receiver.routes())
     other = GrpcReceiver(receiver.admission)
-    served.url = f"http://127.0.0.1:{app_runner.addresses[0][1]}/v1/traces"
+    served.url = f"http://127.0.0.1:{await server.start()}/v1/traces"
     served.target = f"127.0.0.1:{await other.start('127.0.0.1', 0)}"
     try:
         yield served
     finally:
         await other.stop()
-        await app_runner.cleanup()
+        await server.stop()
 
 
 @contextlib.asynccontextmanager
