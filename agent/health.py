@@ -86,9 +86,10 @@ class Health:
             name: now_s - self._collecting.collected_s.get(name, self._started_s)
             for name in signals
         }
-        late = sorted(name for name, age_s in ages_s.items() if age_s > patience_s)
+        late = sorted(name for name, age_s in ages_s.items() if age_s > patience_s(name))
         if late:
-            return Check("collections", False, f"none for {patience_s:g} s of {', '.join(late)}")
+            least_s = min(patience_s(name) for name in late)
+            return Check("collections", False, f"none for {least_s:g} s of {', '.join(late)}")
         return Check("collections", True, f"the oldest is {max(ages_s.values()):.1f} s ago")
 
     @property

@@ -15,7 +15,7 @@ from agent.enrich import Enricher
 from agent.errors import CannotStartError
 from agent.exporters.base import Exporter, ExporterContext
 from agent.exporters.registry import EXPORTERS
-from agent.forwarding import SPANS_PIPE
+from agent.forwarding import METRICS_PIPE, SPANS_PIPE
 from agent.gpu.settings import GpuUsers
 from agent.health import Health
 from agent.host.hierarchies import Hierarchies, discover
@@ -33,6 +33,7 @@ from agent.telemetry.model import Attributes
 
 _log = logging.getLogger(__name__)
 
+_LAST_LOOK_S = 0.5
 
 Endless = Callable[[], Coroutine[None, None, None]]
 
@@ -93,6 +94,7 @@ class Supervisor:
             self._ports,
             self._export_pace,
             self.health,
+            self._collecting.refresh,
         )
         return [build(context) for _, build in EXPORTERS]
 
@@ -147,6 +149,8 @@ class Supervisor:
             await self._stopping.wait()
             self.health.draining = True
             _log.info("event=draining")
+            if METRICS_PIPE in self._outlets.senders:
+                await self._collecting.refresh(_LAST_LOOK_S)
 
     async def change(self, config: Config) -> None:
         """Follow the settings that can be followed while running; raises `CannotStartError`, and then nothing has changed."""

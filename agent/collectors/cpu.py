@@ -4,15 +4,17 @@ Source: proc_stat(5), proc_loadavg(5); names of OpenTelemetry's system metrics.
 """
 
 import os
+import time
 from typing import ClassVar
 
 from agent.collectors import procfs
 from agent.collectors.base import CollectorContext
 from agent.host.frequency import cpu_hz
+from agent.host.rarely import Rarely
 from agent.telemetry.keys import CPU_MODE, CPU_NUMBER
 from agent.telemetry.model import Sample
 
-_CLOCKS_EVERY = 10  # the kernel may have to ask every CPU
+_CLOCKS_EVERY = 10  # rounds: the kernel may have to ask every CPU
 # The kernel's columns; guest times are part of user and nice already.
 _COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _MODES: dict[str, tuple[str, ...]] = {
@@ -43,7 +45,7 @@ class CpuCollector:
         self._boot_unix_ns: int | None = None
         self._before: dict[str, int] = {}
         self._clocks: list[Sample] = []
-        self._rounds_left = 0
+        self._clocks_due = Rarely(_CLOCKS_EVERY)
 
     def collect(self) -> list[Sample]:
         """Return the seconds by mode and their share, the number of CPUs, the clocks and the load."""
@@ -82,14 +84,12 @@ class CpuCollector:
         ]
 
     def _frequencies(self) -> list[Sample]:
-        if self._rounds_left == 0:
-            self._rounds_left = _CLOCKS_EVERY
+        if self._clocks_due.due(time.monotonic()):
             clocks, now = cpu_hz(self._context.paths), self._context.now_unix_ns()
             self._clocks = [
                 Sample("system.cpu.frequency", hz, now, {CPU_NUMBER: cpu})
                 for cpu, hz in sorted(clocks.items())
             ]
-        self._rounds_left -= 1
         return self._clocks
 
 

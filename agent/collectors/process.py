@@ -4,6 +4,7 @@ Names of OpenTelemetry's process metrics.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from agent.host.containers import identify
 from agent.host.files import KernelFiles
 from agent.host.hierarchies import Hierarchies, discover
 from agent.host.process_stat import ProcessStat, Switches
+from agent.host.rarely import Rarely
 from agent.host.watched import MAX_PROCESSES, NamedProcesses, WatchedProcesses
 from agent.telemetry.keys import (
     CGROUP,
@@ -45,7 +47,7 @@ class _Known:
     attributes: Attributes
     start_ticks: int
     start_unix_ns: int
-    turn: int
+    slow_due: Rarely
     seen_unix_ns: int
     switches: Switches = field(default_factory=Switches)
     slow: list[Sample] | None = None
@@ -79,7 +81,6 @@ class ProcessCollector:
         self._hierarchies: Hierarchies | None = None
         self._boot_unix_ns = 0
         self._known: dict[int, _Known] = {}
-        self._round = 0
         self._lost: Counter[str] = Counter()
         self._start_unix_ns = context.now_unix_ns()
 
@@ -91,8 +92,8 @@ class ProcessCollector:
         pids = self._watched()
         for gone in self._known.keys() - set(pids):
             self._forget(gone)
-        samples = [sample for pid in pids for sample in self._of(pid, self._hierarchies)]
-        self._round += 1
+        trees, now_s = self._hierarchies, time.monotonic()
+        samples = [sample for pid in pids for sample in self._of(pid, trees, now_s)]
         if not samples:
             raise NoData(
                 "no process sends spans, uses a GPU or has a name in process_names",
@@ -106,13 +107,13 @@ class ProcessCollector:
         except OSError:  # processes without cgroups are better than none
             return Hierarchies(())
 
-    def _of(self, pid: int, hierarchies: Hierarchies) -> Iterator[Sample]:
+    def _of(self, pid: int, hierarchies: Hierarchies, now_s: float) -> Iterator[Sample]:
         try:
             stat = ProcessStat.parse(self._files.read(f"{self._procfs}/{pid}/stat"))
             known = self._known.get(pid)
             if known is None or known.start_ticks != stat.start_ticks:
                 known = self._known[pid] = self._new(pid, stat, hierarchies)
-            if known.slow is None or self._round % _SLOW_EVERY == known.turn:
+            if known.slow_due.due(now_s) or known.slow is None:
                 known.slow = self._slow(self._procfs / str(pid), known)
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             self._forget(pid)
@@ -135,7 +136,9 @@ class ProcessCollector:
         age_ns = stat.start_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         start = self._boot_unix_ns + age_ns if self._boot_unix_ns else 0
         now = self._context.now_unix_ns()
-        return _Known(keys, stat.start_ticks, min(start, now), pid % _SLOW_EVERY, now)
+        return _Known(
+            keys, stat.start_ticks, min(start, now), Rarely(_SLOW_EVERY, pid % _SLOW_EVERY), now
+        )
 
     def _fast(self, stat: ProcessStat, known: _Known) -> Iterator[Sample]:
         now, who, start = self._context.now_unix_ns(), known.attributes, known.start_unix_ns

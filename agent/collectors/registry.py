@@ -19,13 +19,18 @@ from agent.collectors.servers import ServersCollector
 
 @dataclass(frozen=True)
 class Entry:
-    """One signal: its name, what it is for, where it is read, the metrics it may emit."""
+    """One signal: its name, what it is for, where it is read, the metrics it may emit.
+
+    `beats` is how many intervals may pass before it is read without anybody asking: 1 where every reading counts,
+    because something is integrated from one to the next. Counters are the same however often they are looked at.
+    """
 
     name: str
     help: str
     source: str
     metrics: tuple[str, ...]
     build: Callable[[CollectorContext], Collector]
+    beats: int = 30
 
 
 COLLECTORS: tuple[Entry, ...] = (
@@ -84,6 +89,7 @@ COLLECTORS: tuple[Entry, ...] = (
         "NVML or a dcgm-exporter, /dev/kmsg",
         GpuCollector.METRICS,
         GpuCollector,
+        beats=1,
     ),
     Entry(
         "ebpf",
@@ -91,6 +97,7 @@ COLLECTORS: tuple[Entry, ...] = (
         "eBPF probes in the kernel",
         EbpfCollector.METRICS,
         EbpfCollector,
+        beats=5,  # the governor goes by its readings
     ),
     Entry(
         "kube",

@@ -1,7 +1,7 @@
 """What an exporter is."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,8 @@ class ExporterContext:
     ports: dict[str, int]
     pace: Pace
     health: Health
+    refresh: Callable[[], Awaitable[None]]
+    """Brings the board up to date, for whoever is about to export it."""
 
 
 class Exporter(Protocol):

@@ -34,6 +34,8 @@ class OtlpExporter:
             await asyncio.sleep(_LOOK_S)
         due_s = loop.time()
         while True:
+            if METRICS_PIPE in self._context.senders:
+                await self._context.refresh()
             self._push()
             due_s = await pace.next(due_s)
 

@@ -34,6 +34,7 @@ class PrometheusExporter:
     async def _scrape(self, request: Request) -> Response:
         openmetrics = exposition.wants_openmetrics(request.headers.get("accept", ""))
         async with self._rendering:
+            await self._context.refresh()
             body = await asyncio.to_thread(
                 self._render, self._context.board.snapshot(), openmetrics=openmetrics
             )

@@ -1,11 +1,13 @@
 """Which cgroups there are, without listing every directory in every round."""
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agent.host.hierarchies import Hierarchy
+from agent.host.rarely import Rarely
 
 _AFRESH_EVERY = 10
 
@@ -22,7 +24,7 @@ class CgroupWalk:
     """Finds the cgroups of some hierarchies, each path once, shallow ones first.
 
     The directories are listed anew when the link count of one has changed, which is two more than it has children,
-    when `suspect` was called because one is gone, and every tenth time. What waits for that: a child that was replaced
+    when `suspect` was called because one is gone, and every tenth time or after 10 s. What waits for that: a child that was replaced
     by another, and the first child of a cgroup in a tree that is not the first, where leaves are not looked at.
     """
 
@@ -38,21 +40,20 @@ class CgroupWalk:
         self._links: dict[str, int] = {}
         self._found: list[str] = []
         self._left_out = 0
-        self._rounds_left = 0
+        self._afresh = Rarely(_AFRESH_EVERY)
         self.overflow = 0
         """Cgroups and subtrees left out so far because of the limits."""
 
     def paths(self) -> list[str]:
         """Return the paths below the mounts that are wanted."""
-        self._rounds_left -= 1
-        if self._rounds_left < 0 or self._changed():
+        if self._afresh.due(time.monotonic()) or self._changed():
             self._walk()
         self.overflow += self._left_out
         return self._found
 
     def suspect(self) -> None:
         """Look at every directory the next time."""
-        self._rounds_left = 0
+        self._afresh.hasten()
 
     def _changed(self) -> bool:
         try:
@@ -61,7 +62,6 @@ class CgroupWalk:
             return True
 
     def _walk(self) -> None:
-        self._rounds_left = _AFRESH_EVERY
         self._left_out = 0
         self._links = {}
         found: dict[str, None] = {}

@@ -1,6 +1,7 @@
 """The cgroups of a host and their numbers, v1 and v2 merged for one path."""
 
 import errno
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -10,9 +11,10 @@ from agent.host.cgroup_walk import CgroupWalk, WalkLimits, directory
 from agent.host.files import KernelFiles
 from agent.host.hierarchies import Hierarchies, Hierarchy
 from agent.host.psi import defined_at_root
+from agent.host.rarely import Rarely
 
 SLOW_EVERY = 10
-"""Rounds between two readings of what is slow to read or to change."""
+"""Rounds, or seconds, between two readings of what is slow to read or to change."""
 _ABSENT = (errno.ENODEV, errno.EOPNOTSUPP)  # gone meanwhile; pressure that is switched off
 _QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 _USAGE, _INACTIVE_FILE = ("memory_usage_bytes",), ("memory_inactive_file_bytes",)
@@ -37,7 +39,7 @@ class CgroupReading:
 class _Known:
     """What is known of a cgroup: when its slow files are due, which of its fast ones exist, and whether it is idle."""
 
-    turn: int
+    slow_due: Rarely
     fast: list[tuple[str, CgroupFile]] = field(default_factory=list)
     clock: tuple[str, CgroupFile] | None = None
     """The file that has its CPU time, and what that held."""
@@ -48,7 +50,7 @@ class CgroupTree:
     """Reads the cgroups of all hierarchies; one instance per thread.
 
     The slow files of a cgroup are read when it is first seen and every tenth round after that, a tenth of all cgroups
-    in each round. In between the fast ones are read only where something has run: what else there is to see, such as
+    in each round, or after ten seconds where rounds are further apart. In between the fast ones are read only where something has run: what else there is to see, such as
     memory that the host takes back, waits for that round.
     """
 
@@ -67,7 +69,6 @@ class CgroupTree:
         every = dict.fromkeys([*first, *trees])
         self._walk = CgroupWalk(every, limits or WalkLimits(), wanted)
         self._known: dict[str, _Known] = {}
-        self._round = 0
         self._turns = 0
         self.read_errors = 0
         """Files so far that were there but could not be read or understood."""
@@ -81,24 +82,24 @@ class CgroupTree:
         """Yield every cgroup with at least one number, shallow ones first."""
         paths = self._walk.paths()
         self._forget(self._known.keys() - set(paths))
-        self._round += 1
+        now_s = time.monotonic()
         for path in paths:
-            reading = self._read_due(path)
+            reading = self._read_due(path, now_s)
             if reading.stats or reading.slow is None or reading.slow:
                 yield reading
 
     def read(self, path: str) -> CgroupReading:
         """Read all of one cgroup, by its path below the mounts."""
-        return self._read_whole(path, _Known(0))
+        return self._read_whole(path, _Known(Rarely(SLOW_EVERY)))
 
-    def _read_due(self, path: str) -> CgroupReading:
+    def _read_due(self, path: str, now_s: float) -> CgroupReading:
         known = self._known.get(path)
-        if known is not None and self._round % SLOW_EVERY != known.turn:
-            return self._read_fast(path, known)
         if known is None:
-            known = self._known[path] = _Known(self._turns % SLOW_EVERY)
+            known = self._known[path] = _Known(Rarely(SLOW_EVERY, self._turns % SLOW_EVERY))
             self._turns += 1
-        return self._read_whole(path, known)
+        if known.slow_due.due(now_s):
+            return self._read_whole(path, known)
+        return self._read_fast(path, known)
 
     def _read_fast(self, path: str, known: _Known) -> CgroupReading:
         if known.clock is not None and known.cpu:

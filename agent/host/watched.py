@@ -1,10 +1,12 @@
 """Which processes are looked at one by one: those that send spans, that use a GPU, or that bear a name."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.host.files import read_text
+from agent.host.rarely import Rarely
 
 MAX_PROCESSES = 200
 _SCAN_EVERY, _AFRESH_EVERY = 5, 60  # rounds
@@ -24,17 +26,19 @@ class NamedProcesses:
     _once: set[int] = field(default_factory=set)
     _twice: set[int] = field(default_factory=set)
     _found: list[int] = field(default_factory=list)
-    _round: int = 0
+    _scan_due: Rarely = field(default_factory=lambda: Rarely(_SCAN_EVERY))
+    _afresh_due: Rarely = field(default_factory=lambda: Rarely(_AFRESH_EVERY))
 
     def __call__(self) -> list[int]:
-        """Return the processes of these names, as of at most five rounds ago."""
-        if self.names and self._round % _SCAN_EVERY == 0:
-            if self._round % _AFRESH_EVERY == 0:
+        """Return the processes of these names, as of at most five rounds or seconds ago."""
+        now_s = time.monotonic()
+        afresh = self._afresh_due.due(now_s)
+        if self.names and (self._scan_due.due(now_s) or afresh):
+            if afresh:
                 self._once.clear()
                 self._twice.clear()
                 self._found.clear()
             self._scan()
-        self._round += 1
         return self._found
 
     def _scan(self) -> None:

@@ -22,7 +22,10 @@ class Signals:
 
     states: dict[str, SignalState]
     collected_s: dict[str, float] = field(default_factory=dict)
-    patience_s: float = 18.0
+
+    def patience_s(self, _: str) -> float:
+        """Return how long one may take."""
+        return 18.0
 
     def status(self) -> Mapping[str, SignalStatus]:
         """Return their states."""
