@@ -35,7 +35,7 @@ bench-agent: ## cost of the agent on a full node beside the node exporter, half 
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python -m tests.bench.bench_agent $(ARGS)
 
-bench-workload: ## batching, caches and instrumentation of the served model, eight minutes (ARGS=--quick for a minute and a half)
+bench-workload: ## batching, caches and instrumentation of the served model, ten minutes (ARGS=--quick for a minute and a half)
 	@$(SETUP) agent,detector,workload,dev
 	@$(BIN)/python -m tests.bench.bench_workload $(ARGS)
 

@@ -191,7 +191,7 @@ class Completions:
             if event.finish:  # a client that reads slowly holds nobody up
                 job.place.give_back()
 
-        generation = Generation(_task(job, limit), take, job.exchange.trace.span)
+        generation = Generation(_task(job, limit), take, job.exchange.trace.link)
         job.exchange.generation = generation
         self._submit(generation)
         finish = ""

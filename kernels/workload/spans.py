@@ -52,6 +52,11 @@ class RequestTrace:
         self._inside = set_span_in_context(self.span, Context())
 
     @property
+    def link(self) -> Link:
+        """What a step that serves the request links to; one for all its steps, because they are many."""
+        return Link(self.span.get_span_context())
+
+    @property
     def ids(self) -> dict[str, str]:
         """Ids for log lines."""
         context = self.span.get_span_context()
@@ -214,4 +219,4 @@ def _call_shape(call: Call) -> Mapping[str, Value]:
 
 def _links(served: Sequence[Generation]) -> list[Link]:
     """Links to the requests that were served; warm-up has none."""
-    return [Link(one.trace.get_span_context()) for one in served if isinstance(one.trace, Span)]
+    return [one.trace for one in served if isinstance(one.trace, Link)]

@@ -78,7 +78,7 @@ PARTS: Mapping[str, Part] = {
         Effort(count=8, at_rate=24, rate_rounds=1),
     ),
     "instrumentation": Part(
-        instrumentation, Effort(count=32, rounds=12), Effort(count=16, rounds=3)
+        instrumentation, Effort(count=32, rounds=24), Effort(count=16, rounds=3)
     ),
 }
 
