@@ -105,7 +105,7 @@ async def calibrate(fault: Fault, run: Run) -> list[Row]:
         healthy().write(gpus)
         name = Path(folder).name
         words = ["up", "--state", str(state), "--port", "0", "--service", name, *_needs(fault, run)]
-        async with _process(words) as (_, first):
+        async with _process(words, Path(folder) / "up.log") as (_, first):
             url = f"http://{first['host']}:{first['port']}"
             async with Client(url) as client:
                 recorder = Recorder(client)
@@ -174,12 +174,14 @@ async def _inject(
 
 @contextlib.asynccontextmanager
 async def _process(
-    words: Sequence[str],
+    words: Sequence[str], log: Path | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, dict[str, dict[str, object]]]]:
-    """Start a command, read its first line, end it politely."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kernels.cli", *words, stdout=asyncio.subprocess.PIPE
-    )
+    """Start a command, read its first line, end it politely; what it logs goes to a file, if one is named."""
+    with contextlib.ExitStack() as held:
+        errors = held.enter_context(log.open("ab")) if log is not None else None
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "kernels.cli", *words, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )  # fmt: skip
     try:
         assert process.stdout is not None
         line = await process.stdout.readline()
