@@ -11,8 +11,8 @@ _BURST_BYTES = 3_200
 """Two full packets: the kernel needs room for one, tc-tbf(8)."""
 
 _QUEUE_MS = 2_000
-HEADROOM = ((1.5, 1.8), (3.0, 1.25), (6.0, 1.08))
-"""(P99 factor, rate as a multiple of what was sent before), measured at 20 requests/s."""
+HEADROOM = ((1.5, 1.8), (3.0, 1.25), (6.0, 1.14))
+"""(P99 factor, rate as a multiple of what was sent before), at 20 requests/s; 1.08 made it 11 times."""
 
 
 @dataclass(frozen=True)

