@@ -11,7 +11,7 @@ from kernels.supervisor.control import DeployRequest, ask
 from kernels.supervisor.state import control_socket
 
 KV_TOKENS = ((1.5, 768), (3.0, 640), (6.0, 512))
-"""(P99 factor, tokens that the cache holds), measured at 20 requests/s; 4096 are the default."""
+"""(P99 factor, tokens that the cache holds), estimated; 4096 are the default. Preemptions are certain, a slower P99 is not."""
 
 OUTPUT_TOKENS = (80, 120, 160)
 EXTRA_CORES = 0.35
