@@ -110,7 +110,8 @@ class Collecting:
         await close(gone)
 
     async def stop(self) -> None:
-        """End the tasks and let go of what the collectors hold."""
+        """End the tasks and let go of what the collectors hold; who asks from now on gets what there is."""
+        self._group = None
         for task in (*self._tasks.values(), *self._calls.values()):
             task.cancel()
         await close(self._watched.values())

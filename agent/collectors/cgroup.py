@@ -80,7 +80,7 @@ class CgroupCollector:
     """Reads all cgroups; what is left out for the bounds or cannot be read is counted.
 
     Samples of slow files stay, with the time at which they were read, until their turn comes again; those of an idle
-    cgroup until something runs in it, or for ten rounds.
+    cgroup until something runs in it, or for ten rounds or seconds.
     """
 
     METRICS: ClassVar[tuple[str, ...]] = (

@@ -17,7 +17,7 @@ _ANSWER_BYTES = 1 << 16
 
 
 class HttpError(Exception):
-    """What came back is no answer in HTTP."""
+    """What came back is no answer in HTTP, or what was to be sent is no request."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,14 @@ class HttpClient:
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post once; redirects are not followed. Raises `OSError`, `TimeoutError` and `HttpError`."""
-        length = {"Content-Length": str(len(body))}
-        head = h11.Request(
-            method="POST",
-            target=f"{self._prefix}{path}",
-            headers=[
-                (name.encode("ascii"), value.encode())
-                for name, value in {**self._headers, **headers, **length}.items()
-            ],
-        )
+        every = {**self._headers, **headers, "Content-Length": str(len(body))}
         kept = False
         try:
+            head = h11.Request(
+                method="POST",
+                target=f"{self._prefix}{path}",
+                headers=[(name.encode(), value.encode()) for name, value in every.items()],
+            )
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await self._connected()
                 for event in (head, h11.Data(data=body), h11.EndOfMessage()):
@@ -69,7 +66,7 @@ class HttpClient:
                 answer = await self._answer(reader)
             kept = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         except h11.ProtocolError as exc:
-            raise HttpError(f"no answer in HTTP: {exc}") from exc
+            raise HttpError(f"no HTTP: {exc}") from exc
         finally:
             if kept:
                 self._http.start_next_cycle()

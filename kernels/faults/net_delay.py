@@ -10,8 +10,10 @@ from kernels.supervisor.actions import KillProcess
 from kernels.supervisor.processes import spawn, start_ticks
 
 DELAY_S = ((1.5, 0.015), (3.0, 0.055), (6.0, 0.1))
-"""(P99 factor, delay one way), at 20 requests/s, set by what 20 (1.7 times), 80 (4.2) and 200 ms (14) did: a request waits it out once for its handshake and
-once for its first token; later tokens are on their way together."""
+"""(P99 factor, delay one way), at 20 requests/s, set by what 20 (1.7 times), 80 (4.2) and 200 ms (14) did.
+
+A request waits it out once for its handshake and once for its first token; later tokens are on their way together.
+"""
 
 
 @dataclass(frozen=True)

@@ -116,3 +116,13 @@ async def test_one_that_hangs_is_not_waited_for_for_ever(until: Until) -> None:
         await running.collecting.refresh(0.01)
         assert loop.time() - began_s < 0.15
         assert running.lazy.calls == 2
+
+
+async def test_nothing_is_read_after_the_end() -> None:
+    """A scrape while the agent drains opens no driver again."""
+    async with scene(0.001, beats=1000) as running:
+        await running.collecting.stop()
+        calls = running.lazy.calls
+        await asyncio.sleep(0.01)
+        await running.collecting.refresh()
+        assert running.lazy.calls == calls

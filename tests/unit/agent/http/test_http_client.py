@@ -111,3 +111,17 @@ async def test_silence_is_a_timeout() -> None:
             await client.post("/", b"", {})
         assert (await client.post("/", b"", {})).body == b"ok"
         await client.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("X-Key", "two\nlines"), ("X Key", "a"), ("Schl\u00fcssel", "a")]
+)
+async def test_a_header_that_cannot_be_sent_is_an_error(name: str, value: str) -> None:
+    """It is told as one, and nothing of it is sent."""
+    async with real() as (address, came):
+        client = HttpClient(f"http://{address}", None, 10.0)
+        with pytest.raises(HttpError):
+            await client.post("/", b"", {name: value})
+        assert (await client.post("/", b"", {})).status == 202
+        await client.close()
+    assert len(came) == 1
